@@ -1,0 +1,11 @@
+//go:build !failpoints
+
+// Package failpoint lets tests kill the process at a named point of a transaction. It does nothing unless the binary
+// was built with the tag "failpoints", which only tests do. It imports nothing of this module.
+package failpoint
+
+// Hit does nothing in this build.
+func Hit(string) {}
+
+// Armed is always false in this build, so that code behind it is compiled away.
+func Armed(string) bool { return false }

@@ -1,0 +1,103 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is the stable, snake_case name of an error as clients see it; see openapi.yaml.
+type Code string
+
+// The codes of the API.
+const (
+	CodeInvalidRequest      Code = "invalid_request"
+	CodeNotFound            Code = "not_found"
+	CodeUnknownKind         Code = "unknown_kind"
+	CodeConflict            Code = "conflict"
+	CodePayloadTooLarge     Code = "payload_too_large"
+	CodeUnsupportedMedia    Code = "unsupported_media_type"
+	CodeRejected            Code = "rejected"
+	CodeIdempotencyMismatch Code = "idempotency_mismatch"
+	CodeOverloaded          Code = "overloaded"
+	CodeBrokerUnavailable   Code = "broker_unavailable"
+	CodeDatabaseUnavailable Code = "database_unavailable"
+	CodeInternal            Code = "internal"
+)
+
+// FieldError names one field of the request, as an RFC 6901 JSON Pointer, and what is wrong with it.
+type FieldError struct {
+	Pointer string
+	Message string
+}
+
+// Error is an error with a code. Detail is safe to show to a client: it holds no payload, secret or address; the cause
+// is for the log only.
+type Error struct {
+	Code       Code
+	Detail     string
+	Fields     []FieldError
+	Rejection  *Rejection
+	RetryAfter time.Duration // 0: none
+	Cause      error
+}
+
+// Error returns code and detail, with the cause where there is one.
+func (e *Error) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Code, e.Detail, e.Cause)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Detail)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Errorf returns an Error without a cause.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Invalid returns an invalid_request error for the given fields.
+func Invalid(fields ...FieldError) *Error {
+	detail := "the request is not valid"
+	if len(fields) == 1 {
+		detail = fields[0].Message
+		if fields[0].Pointer != "" {
+			detail = fields[0].Pointer + ": " + detail
+		}
+	}
+	return &Error{Code: CodeInvalidRequest, Detail: detail, Fields: fields}
+}
+
+// CodeOf returns the code of the first Error in err's tree, or CodeInternal.
+func CodeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+// ErrNotFound is returned by Store.Find when there is no row with the id.
+var ErrNotFound = errors.New("no such transaction")
+
+// What is known of a request to the broker whose success was not confirmed. An adapter wraps exactly one of them.
+var (
+	// ErrNotSent: not one byte of the request reached the connection, or the broker said that it did not execute it.
+	ErrNotSent = errors.New("not sent")
+	// ErrReplyMissing: the request may be executed, now or later.
+	ErrReplyMissing = errors.New("reply missing")
+	// ErrHalfGone: the broker answered that it has no such half message (any more).
+	ErrHalfGone = errors.New("half message gone")
+)
+
+// retryAfter is what a 503 tells clients to wait; long enough for a broker's route to be renewed.
+const retryAfter = 2 * time.Second
+
+func brokerUnavailable(cause error, format string, args ...any) *Error {
+	return &Error{Code: CodeBrokerUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
+}
+
+func databaseUnavailable(cause error, format string, args ...any) *Error {
+	return &Error{Code: CodeDatabaseUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
+}

@@ -1,0 +1,64 @@
+package txn
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the instruments of the flow and of the deliveries. Labels never hold ids or keys.
+type Metrics struct {
+	Transactions        *prometheus.CounterVec   // kind, outcome
+	Stage               *prometheus.HistogramVec // kind, stage; seconds
+	Checkbacks          *prometheus.CounterVec   // kind, answer
+	Deliveries          *prometheus.CounterVec   // path, result
+	QueueMessages       *prometheus.CounterVec   // topic, broker, queue
+	DuplicatesSuspected prometheus.Counter
+	InFlight            prometheus.Gauge
+}
+
+// NewMetrics registers the instruments.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	m := &Metrics{
+		Transactions: counter("txsvc_transactions_total",
+			"Transactions by outcome: committed, rolled_back, rejected, unknown, failed, replayed.", "kind", "outcome"),
+		Stage: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "txsvc_stage_seconds",
+			Help:    "Time spent in a stage of a transaction: route, half, local, end, total.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"kind", "stage"}),
+		Checkbacks: counter("txsvc_checkbacks_total",
+			"Check-backs by answer: commit, rollback, unknown.", "kind", "answer"),
+		Deliveries: counter("txsvc_deliveries_total",
+			"Delivery attempts by path (half, checkback, resolver, relay) and result (delivered, found, unconfirmed, failed).", "path", "result"),
+		QueueMessages: counter("txsvc_queue_messages_total",
+			"Messages confirmed visible, by queue.", "topic", "broker", "queue"),
+		DuplicatesSuspected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "txsvc_duplicates_suspected_total",
+			Help: "Messages that may be visible more than once, with the same transaction id.",
+		}),
+		InFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "txsvc_in_flight", Help: "Transactions being worked on.",
+		}),
+	}
+	reg.MustRegister(m.Stage, m.DuplicatesSuspected, m.InFlight)
+	return m
+}
+
+func (m *Metrics) observe(kind, stage string, since time.Time) time.Time {
+	now := time.Now()
+	m.Stage.WithLabelValues(kind, stage).Observe(now.Sub(since).Seconds())
+	return now
+}
+
+// Delivered counts a message that the broker confirmed to be visible.
+func (m *Metrics) Delivered(path, topic string, q Queue) {
+	m.Deliveries.WithLabelValues(path, "delivered").Inc()
+	m.QueueMessages.WithLabelValues(topic, q.Broker, strconv.Itoa(q.ID)).Inc()
+}

@@ -1,0 +1,79 @@
+package txn
+
+import (
+	"context"
+	"time"
+)
+
+// Broker is what the flow needs of RocketMQ.
+type Broker interface {
+	// Queues returns the topic's writable queues, sorted. An *Error with CodeBrokerUnavailable says that the topic is missing
+	// or no broker is known.
+	Queues(ctx context.Context, topic string) ([]Queue, error)
+	// NewUniqKey returns a fresh UNIQ_KEY in RocketMQ's standard form.
+	NewUniqKey() string
+	// SendHalf stores one half message in m.Queue. Only SEND_OK is success: a half message that was stored with another
+	// status is rolled back before the error is returned. The error says whether trying again (with a new UniqKey) can help
+	// by wrapping ErrNotSent or ErrReplyMissing; others are final (e.g. the broker refused the message).
+	SendHalf(ctx context.Context, m Message) (Half, error)
+	// End sends END_TRANSACTION for the named copy and waits for the broker's reply: nil means applied. The frame is not
+	// written after writeBefore (zero: no bound). Errors wrap ErrNotSent, ErrReplyMissing or ErrHalfGone.
+	End(ctx context.Context, h Half, d Decision, writeBefore time.Time) error
+}
+
+// Store is what the flow needs of PostgreSQL.
+type Store interface {
+	// Find returns the row, also an abandoned one, or ErrNotFound.
+	Find(ctx context.Context, id string) (*Transaction, error)
+	// Run runs the local transaction of the attempt, with its row, and never returns before the outcome is known or known to
+	// be unknown. It is not cancelled by ctx's cancellation: callers pass one that only carries values.
+	Run(ctx context.Context, a *Attempt) Outcome
+	// Renew extends the lease of a row that Run committed, if this process still holds it.
+	Renew(ctx context.Context, lease Lease) (Lease, bool, error)
+	// Release gives a lease back before its time: nothing of this holder is under way.
+	Release(ctx context.Context, lease Lease) error
+	// MarkDelivered notes that the broker confirmed the message. It returns at once; the note is written in batches, and
+	// Find and Run of this process see it at once.
+	MarkDelivered(id string, at time.Time)
+}
+
+// Lease is the exclusive right to deliver one committed row. Its end is kept in the row, on the database's clock; the
+// holder has to have written its END_TRANSACTION before WriteBefore, on its own monotonic clock, so that it is executed
+// or dropped when the lease ends.
+type Lease struct {
+	ID          string
+	Epoch       int64
+	WriteBefore time.Time
+}
+
+// OutcomeKind tells the outcomes of a local transaction apart.
+type OutcomeKind int
+
+// The outcomes of Store.Run.
+const (
+	// OutcomeCommitted: row and business change are there. Transaction and Lease are set.
+	OutcomeCommitted OutcomeKind = iota
+	// OutcomeRejected: a business rule refused; the row says so. Transaction is set, with its Rejection.
+	OutcomeRejected
+	// OutcomeTaken: another attempt holds the id. Transaction is its row; nothing was done for this attempt.
+	OutcomeTaken
+	// OutcomeFailed: certainly not committed, and nothing is stored. Err is an *Error.
+	OutcomeFailed
+	// OutcomeUnknown: COMMIT may have happened. Err says what broke.
+	OutcomeUnknown
+)
+
+// Outcome is what became of a local transaction.
+type Outcome struct {
+	Kind        OutcomeKind
+	Transaction *Transaction
+	Lease       Lease
+	Err         error
+}
+
+// Undecided takes over attempts whose outcome is not known, and finds it out.
+type Undecided interface {
+	Add(a *Attempt)
+	// Has says whether the id's outcome is being found out.
+	Has(id string) bool
+}

@@ -1,0 +1,336 @@
+package txn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/txsvc/txsvc/internal/failpoint"
+)
+
+// Config bounds the flow.
+type Config struct {
+	MaxInFlight  int           // transactions worked on at once; more are answered "overloaded"
+	HalfAttempts int           // half messages tried per request, each with a new UNIQ_KEY
+	HalfTimeout  time.Duration // for one half message to be stored
+	EndTimeout   time.Duration // to wait for the reply to END_TRANSACTION before the resolver takes over
+	AbortTimeout time.Duration // to wait for the reply to a rollback; the broker asks back about those it missed
+}
+
+// DefaultConfig returns the limits used when nothing is configured.
+func DefaultConfig() Config {
+	return Config{
+		MaxInFlight:  1024,
+		HalfAttempts: 2,
+		HalfTimeout:  3 * time.Second,
+		EndTimeout:   2 * time.Second,
+		AbortTimeout: time.Second,
+	}
+}
+
+// Service runs transactions. It is safe for concurrent use.
+type Service struct {
+	config    Config
+	kinds     map[string]*Kind
+	broker    Broker
+	store     Store
+	undecided Undecided
+	metrics   *Metrics
+	log       *slog.Logger
+	slots     chan struct{}
+	flights   flights
+}
+
+// NewService returns a Service for the given kinds.
+func NewService(config Config, kinds []*Kind, broker Broker, store Store, undecided Undecided, metrics *Metrics, log *slog.Logger) *Service {
+	s := &Service{
+		config: config, kinds: make(map[string]*Kind, len(kinds)),
+		broker: broker, store: store, undecided: undecided, metrics: metrics, log: log,
+		slots: make(chan struct{}, config.MaxInFlight),
+	}
+	for _, kind := range kinds {
+		s.kinds[kind.Name] = kind
+	}
+	return s
+}
+
+// Get returns the transaction with the id. While its outcome is being found out, the answer is StateUnknown; errors are
+// *Error.
+func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
+	t, err := s.store.Find(ctx, id)
+	switch {
+	case err == nil && !(t.Abandoned && s.undecided.Has(id)):
+		return t, nil
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return nil, databaseUnavailable(err, "the database did not answer")
+	case s.undecided.Has(id):
+		return &Transaction{ID: id, State: StateUnknown, Delivery: DeliveryNone}, nil
+	default:
+		return nil, Errorf(CodeNotFound, "no transaction has this id")
+	}
+}
+
+// Submit runs one transaction and returns when its outcome is known, or known to be unknown (StateUnknown). Once the
+// half message is stored, ctx's cancellation is ignored: a client that hangs up must not cancel a COMMIT. Errors are
+// *Error.
+func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
+	kind, ok := s.kinds[r.Kind]
+	if !ok {
+		return nil, Errorf(CodeUnknownKind, "no kind has the name %q", r.Kind)
+	}
+	hash := r.hash() // of what the client said: defaults may change with the configuration
+	if r.Tag == "" {
+		r.Tag = kind.Tag
+	}
+	if err := r.validate(kind); err != nil {
+		return nil, err
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		return nil, &Error{Code: CodeOverloaded, Detail: "more transactions are in flight than this service takes on", RetryAfter: time.Second}
+	}
+	s.metrics.InFlight.Inc()
+	defer s.metrics.InFlight.Dec()
+	start := time.Now()
+	t, err := s.submitOnce(ctx, kind, r, hash)
+	s.metrics.observe(kind.Name, "total", start)
+	s.metrics.Transactions.WithLabelValues(kind.Name, outcomeLabel(t, err)).Inc()
+	return t, err
+}
+
+func outcomeLabel(t *Transaction, err error) string {
+	switch {
+	case err != nil && CodeOf(err) == CodeRejected:
+		return "rejected"
+	case err != nil:
+		return "failed"
+	case t.Replayed:
+		return "replayed"
+	default:
+		return string(t.State)
+	}
+}
+
+// submitOnce lets one request per id through at a time; those that come meanwhile share its answer.
+func (s *Service) submitOnce(ctx context.Context, kind *Kind, r Request, hash []byte) (*Transaction, error) {
+	if r.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, &Error{Code: CodeInternal, Detail: "no id could be generated", Cause: err}
+		}
+		r.ID = id.String()
+		return s.attempt(ctx, kind, r, hash)
+	}
+	flight, leads := s.flights.join(r.ID)
+	if !leads {
+		return s.follow(ctx, flight, hash, kind)
+	}
+	var t *Transaction
+	var err error
+	defer func() { s.flights.land(r.ID, flight, t, err) }()
+	flight.hash = hash
+	if t, err = s.replay(ctx, r.ID, hash); t == nil && err == nil {
+		t, err = s.attempt(ctx, kind, r, hash)
+	}
+	return t, err
+}
+
+// follow waits for the request that is being worked on with the same id.
+func (s *Service) follow(ctx context.Context, f *flight, hash []byte, kind *Kind) (*Transaction, error) {
+	timeout := time.NewTimer(kind.Timeout + s.config.HalfTimeout)
+	defer timeout.Stop()
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return nil, Errorf(CodeConflict, "the request was cancelled while the same id was being worked on")
+	case <-timeout.C:
+		return nil, Errorf(CodeConflict, "a request with the same id is still running")
+	}
+	if f.transaction == nil && f.err == nil {
+		return nil, Errorf(CodeInternal, "the request with the same id ended without an answer")
+	}
+	if !bytes.Equal(f.hash, hash) {
+		if f.transaction == nil && CodeOf(f.err) != CodeRejected {
+			return nil, Errorf(CodeConflict, "a different request with the same id was being worked on and failed; try again")
+		}
+		return nil, mismatch()
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	t := *f.transaction
+	t.Replayed = true
+	return &t, nil
+}
+
+func mismatch() *Error {
+	return Errorf(CodeIdempotencyMismatch, "this id was used for a request with another content")
+}
+
+// replay returns the answer of an earlier request with the id, or nil when there was none that was decided.
+func (s *Service) replay(ctx context.Context, id string, hash []byte) (*Transaction, error) {
+	t, err := s.store.Find(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, databaseUnavailable(err, "the database did not answer; nothing was changed")
+	}
+	if t.Abandoned {
+		return nil, nil
+	}
+	return answerAgain(t, hash)
+}
+
+func answerAgain(t *Transaction, hash []byte) (*Transaction, error) {
+	if !bytes.Equal(t.RequestHash, hash) {
+		return nil, mismatch()
+	}
+	if t.Rejection != nil {
+		return nil, rejected(t.Rejection)
+	}
+	t.Replayed = true
+	return t, nil
+}
+
+func rejected(r *Rejection) *Error {
+	return &Error{Code: CodeRejected, Detail: r.Message, Rejection: r}
+}
+
+// attempt routes, stores a half message, runs the local transaction and ends the half message.
+func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byte) (*Transaction, error) {
+	start := time.Now()
+	route, err := s.route(ctx, kind, r)
+	if err != nil {
+		return nil, err
+	}
+	half := s.metrics.observe(kind.Name, "route", start)
+	a := &Attempt{Kind: kind, Request: r, RequestHash: hash, Route: route, CreatedAt: start}
+	ctx = context.WithoutCancel(ctx)
+	if err := s.sendHalf(ctx, a); err != nil {
+		return nil, err
+	}
+	local := s.metrics.observe(kind.Name, "half", half)
+	failpoint.Hit("half-sent")
+	outcome := s.store.Run(ctx, a)
+	end := s.metrics.observe(kind.Name, "local", local)
+	t, err := s.finish(ctx, a, outcome)
+	s.metrics.observe(kind.Name, "end", end)
+	return t, err
+}
+
+func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
+	queues, err := s.broker.Queues(ctx, kind.Topic)
+	if err != nil {
+		return Route{}, err
+	}
+	return kind.Selector.Select(queues, SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg})
+}
+
+// sendHalf stores a half message for the attempt. A try whose reply is missing may have left one behind: it has another
+// UNIQ_KEY than the next, no row will ever name it, and the broker's check-back rolls it back.
+func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
+	var err error
+	for range s.config.HalfAttempts {
+		a.Message = message(a, s.broker.NewUniqKey())
+		if a.Half, err = s.storeHalf(ctx, a.Message); err == nil {
+			return nil
+		}
+		if !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrReplyMissing) {
+			break
+		}
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return brokerUnavailable(err, "no half message could be stored in queue %s; nothing was changed", a.Route.Queue)
+}
+
+func (s *Service) storeHalf(ctx context.Context, m Message) (Half, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.HalfTimeout)
+	defer cancel()
+	return s.broker.SendHalf(ctx, m)
+}
+
+func message(a *Attempt, uniqKey string) Message {
+	return Message{
+		UniqKey: uniqKey, Topic: a.Kind.Topic, Tag: a.Request.Tag, Keys: a.Request.Keys, ShardKey: a.Request.ShardKey,
+		TxID: a.Request.ID, Kind: a.Kind.Name, Properties: a.Request.Properties, Traceparent: a.Request.Traceparent,
+		Body: a.Request.Payload, Queue: a.Route.Queue, Immunity: a.Kind.Immunity,
+	}
+}
+
+// finish acts on the outcome of the local transaction: the one place that decides what the half message is told.
+func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome) (*Transaction, error) {
+	switch o.Kind {
+	case OutcomeCommitted:
+		failpoint.Hit("committed")
+		return s.deliver(ctx, a, o), nil
+	case OutcomeRejected:
+		s.abort(ctx, a.Half)
+		return nil, rejected(o.Transaction.Rejection)
+	case OutcomeTaken:
+		s.abort(ctx, a.Half)
+		return answerAgain(o.Transaction, a.RequestHash)
+	case OutcomeUnknown:
+		s.log.WarnContext(ctx, "outcome of COMMIT unknown", "id", a.Request.ID, "kind", a.Kind.Name, "error", o.Err)
+		s.undecided.Add(a)
+		return unknown(a), nil
+	default:
+		s.abort(ctx, a.Half)
+		return nil, o.Err
+	}
+}
+
+// deliver ends the half message of a committed transaction. Whatever goes wrong here is finished by the resolver when
+// the lease ends.
+func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome) *Transaction {
+	t, lease := o.Transaction, o.Lease
+	if time.Now().After(lease.WriteBefore) {
+		renewed, held, err := s.store.Renew(ctx, lease)
+		if err != nil || !held {
+			return t
+		}
+		lease = renewed
+	}
+	endCtx, cancel := context.WithTimeout(ctx, s.config.EndTimeout)
+	defer cancel()
+	err := s.broker.End(endCtx, a.Half, DecisionCommit, lease.WriteBefore)
+	failpoint.Hit("end-answered")
+	if err != nil {
+		s.metrics.Deliveries.WithLabelValues("half", "unconfirmed").Inc()
+		s.log.WarnContext(ctx, "END_TRANSACTION not confirmed, left to the resolver", "id", t.ID, "kind", t.Kind, "error", err)
+		if errors.Is(err, ErrNotSent) || errors.Is(err, ErrHalfGone) {
+			if err := s.store.Release(ctx, lease); err != nil {
+				s.log.WarnContext(ctx, "releasing a lease", "id", t.ID, "error", err)
+			}
+		}
+		return t
+	}
+	t.Delivery, t.DeliveredAt = DeliveryDelivered, time.Now()
+	s.store.MarkDelivered(t.ID, t.DeliveredAt)
+	s.metrics.Delivered("half", t.Topic, t.Route.Queue)
+	return t
+}
+
+// abort rolls the half message of an attempt back that certainly never commits. A lost rollback costs a check-back.
+func (s *Service) abort(ctx context.Context, h Half) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.AbortTimeout)
+	defer cancel()
+	if err := s.broker.End(ctx, h, DecisionRollback, time.Time{}); err != nil {
+		s.log.InfoContext(ctx, "rollback not confirmed, left to a check-back", "message_id", h.UniqKey, "error", err)
+	}
+}
+
+func unknown(a *Attempt) *Transaction {
+	return &Transaction{
+		ID: a.Request.ID, Kind: a.Kind.Name, State: StateUnknown, Delivery: DeliveryNone, ShardKey: a.Request.ShardKey,
+		Topic: a.Kind.Topic, Tag: a.Request.Tag, Route: a.Route, MessageID: a.Half.UniqKey, CreatedAt: a.CreatedAt,
+	}
+}

@@ -1,0 +1,157 @@
+package txn
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// State is what is known of the local transaction.
+type State string
+
+// The states of a local transaction. StateUnknown is never stored: it is the answer to a request whose COMMIT was sent
+// and whose outcome is not known yet.
+const (
+	StatePrepared   State = "prepared"
+	StateCommitted  State = "committed"
+	StateRolledBack State = "rolled_back"
+	StateUnknown    State = "unknown"
+)
+
+// Delivery is what is known of the message.
+type Delivery string
+
+// The states of a delivery. DeliveryDelivered means that the broker confirmed that the message is visible.
+const (
+	DeliveryNone      Delivery = "none"
+	DeliveryPending   Delivery = "pending"
+	DeliveryDelivered Delivery = "delivered"
+)
+
+// Queue is one queue of a topic: the broker's name and the queue's id on it.
+type Queue struct {
+	Broker string
+	ID     int
+}
+
+// String returns "broker:id", the form used in reasons, logs and the lanes of a configuration.
+func (q Queue) String() string { return q.Broker + ":" + strconv.Itoa(q.ID) }
+
+// Compare orders queues by broker name, then id: the order in which every replica sees them.
+func (q Queue) Compare(other Queue) int {
+	switch {
+	case q.Broker < other.Broker:
+		return -1
+	case q.Broker > other.Broker:
+		return 1
+	default:
+		return q.ID - other.ID
+	}
+}
+
+// Route is the outcome of a selector: the queue, and why it was picked.
+type Route struct {
+	Queue    Queue
+	Selector string // the selector's type, e.g. "hash"
+	Reason   string // for people, e.g. "fnv1a64(shard_key) mod 8 = 3"
+}
+
+// Message is what a consumer will see, and the queue it will see it in.
+type Message struct {
+	UniqKey     string // 32 hex digits, RocketMQ's client-side message id; every copy of the message keeps it
+	Topic       string
+	Tag         string
+	Keys        []string // additional keys, after the transaction id
+	ShardKey    string
+	TxID        string
+	Kind        string
+	Properties  map[string]string // the user's
+	Traceparent string            // W3C trace context, empty when not traced
+	Body        []byte
+	Queue       Queue
+	Immunity    time.Duration // before the first check-back; 0 leaves it to the broker
+}
+
+// Half names one stored half message, or one copy of it that the broker made when it asked back: what END_TRANSACTION
+// needs. All copies share the UniqKey; the coordinates differ.
+type Half struct {
+	UniqKey         string
+	Broker          string
+	CommitLogOffset int64 // of this copy, in bytes
+	QueueOffset     int64 // of this copy in the half queue, counted in messages
+	TransactionID   string
+	OffsetMsgID     string // host and commit-log offset in hex, for END_TRANSACTION's msgId on a check-back
+	FromCheck       bool   // the coordinates came with a check-back
+}
+
+// Decision is what END_TRANSACTION tells the broker.
+type Decision string
+
+// The decisions. There is no "unknown": an undecided half message is left unanswered, and the broker asks again.
+const (
+	DecisionCommit   Decision = "commit"
+	DecisionRollback Decision = "rollback"
+)
+
+// Rejection says why a local transaction refused: a business rule, not a fault. It is stored, and the same id gets the
+// same answer. It carries no values of the payload.
+type Rejection struct {
+	Message    string `json:"message"`
+	SQLState   string `json:"sqlstate,omitempty"`
+	Constraint string `json:"constraint,omitempty"`
+}
+
+// Error makes a Rejection usable as an error in a Go handler.
+func (r *Rejection) Error() string { return r.Message }
+
+// Transaction is the row, as clients see it.
+type Transaction struct {
+	ID          string
+	Kind        string
+	State       State
+	Delivery    Delivery
+	ShardKey    string
+	Topic       string
+	Tag         string
+	Keys        []string
+	Properties  map[string]string
+	Route       Route
+	MessageID   string // the UniqKey of the half message that the row belongs to
+	Result      json.RawMessage
+	Rejection   *Rejection
+	CreatedAt   time.Time
+	DecidedAt   time.Time // zero until decided
+	DeliveredAt time.Time // zero until delivered
+	ExpiresAt   time.Time // zero unless prepared
+
+	RequestHash []byte // SHA-256 of the request; empty on an abandoned row
+	// Abandoned is true for a row that only fences half messages of attempts that never committed: a new attempt with the
+	// same id may replace it.
+	Abandoned bool
+	Replayed  bool // this answer repeats an earlier one; nothing was done
+}
+
+// Request is one transaction as a client asked for it.
+type Request struct {
+	Kind        string
+	ID          string // empty: one is generated
+	ShardKey    string
+	Payload     json.RawMessage // byte for byte as sent
+	SelectorArg json.RawMessage
+	LocalArg    json.RawMessage
+	Tag         string
+	Keys        []string
+	Properties  map[string]string
+	Traceparent string
+}
+
+// Attempt is one try of one request: the half message that was stored for it, and all that the row needs.
+type Attempt struct {
+	Kind        *Kind
+	Request     Request // with its id
+	RequestHash []byte
+	Route       Route
+	Message     Message
+	Half        Half
+	CreatedAt   time.Time
+}

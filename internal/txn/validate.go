@@ -1,0 +1,199 @@
+package txn
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of a request. MaxMessageSize is the broker's default maxMessageSize; the body and the properties together stay
+// below it. MaxPropertiesSize is what the broker's message format can count (a signed 16-bit length), less what the
+// service adds itself.
+const (
+	MaxIDLength       = 255
+	MaxShardKeyLength = 255
+	MaxMessageSize    = 4 << 20
+	MaxPropertiesSize = 32767 - 2048
+)
+
+// reservedProperties are the names that RocketMQ keeps for itself (MessageConst.STRING_HASH_SET and the timer and pop
+// properties of 5.x), and those that the service sets.
+var reservedProperties = func() map[string]bool {
+	names := strings.Fields(`
+		KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
+		ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY
+		EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE DUP_INFO
+		CHECK_IMMUNITY_TIME_IN_SECONDS TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_ID TRANSACTION_CHECK_TIMES INSTANCE_ID
+		CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME
+		__SHARDINGKEY REAL_QUEUE_ID TIMER_DELIVER_MS TIMER_IN_MS TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELAY_LEVEL
+		TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DEL_MS
+		TIMER_LOG_DEL_FLAG TRANSIENT_GROUP_CONFIG BORN_HOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID
+		CRC32 __CRC32# INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT __transactionId__
+		PROPERTY_MESSAGE_TYPE _KEYS SHARDING_KEY TX_ID TX_KIND traceparent`)
+	reserved := make(map[string]bool, len(names))
+	for _, name := range names {
+		reserved[name] = true
+	}
+	return reserved
+}()
+
+// fieldErrors collects what is wrong with a request.
+type fieldErrors []FieldError
+
+func (f *fieldErrors) add(pointer, format string, args ...any) {
+	*f = append(*f, FieldError{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
+}
+
+// validate checks all of a request that does not need the broker or the database.
+func (r *Request) validate(kind *Kind) error {
+	var errs fieldErrors
+	checkID(&errs, r.ID)
+	checkShardKey(&errs, r.ShardKey)
+	if len(r.Payload) == 0 {
+		errs.add("/payload", "is required")
+	}
+	checkTag(&errs, r.Tag)
+	checkKeys(&errs, r.Keys)
+	checkProperties(&errs, r.Properties)
+	if len(errs) > 0 {
+		return Invalid(errs...)
+	}
+	if err := r.checkSize(); err != nil {
+		return err
+	}
+	if kind.Schema != nil {
+		if wrong := kind.Schema.Validate(r.Payload); len(wrong) > 0 {
+			for i := range wrong {
+				wrong[i].Pointer = "/payload" + wrong[i].Pointer
+			}
+			return Invalid(wrong...)
+		}
+	}
+	return nil
+}
+
+func checkID(errs *fieldErrors, id string) {
+	if len(id) > MaxIDLength {
+		errs.add("/id", "has %d characters, at most %d are allowed", len(id), MaxIDLength)
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] > '~' {
+			errs.add("/id", "must be printable ASCII without spaces; character %d is not", i+1)
+			return
+		}
+	}
+}
+
+func checkShardKey(errs *fieldErrors, key string) {
+	if key == "" {
+		errs.add("/shard_key", "is required and must not be empty")
+		return
+	}
+	if n := utf8.RuneCountInString(key); n > MaxShardKeyLength {
+		errs.add("/shard_key", "has %d characters, at most %d are allowed", n, MaxShardKeyLength)
+	}
+	checkText(errs, "/shard_key", key)
+}
+
+func checkTag(errs *fieldErrors, tag string) {
+	if len(tag) > 127 {
+		errs.add("/tag", "has %d bytes, at most 127 are allowed", len(tag))
+	}
+	if strings.Contains(tag, "||") || strings.TrimSpace(tag) != tag || tag == "*" {
+		errs.add("/tag", "must not contain ||, begin or end with a space, or be *: consumers could not subscribe to it")
+	}
+	checkText(errs, "/tag", tag)
+}
+
+func checkKeys(errs *fieldErrors, keys []string) {
+	for i, key := range keys {
+		pointer := "/keys/" + strconv.Itoa(i)
+		if key == "" || strings.ContainsAny(key, " \t\r\n") {
+			errs.add(pointer, "must not be empty or contain spaces: RocketMQ separates keys with them")
+		}
+		checkText(errs, pointer, key)
+	}
+}
+
+func checkProperties(errs *fieldErrors, properties map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		pointer := "/properties/" + escapePointer(name)
+		switch {
+		case name == "":
+			errs.add(pointer, "a property needs a name")
+		case reservedProperties[name]:
+			errs.add(pointer, "the name %s is reserved by RocketMQ or by this service", name)
+		}
+		checkText(errs, pointer, name)
+		checkText(errs, pointer, properties[name])
+	}
+}
+
+// checkText refuses what a RocketMQ property cannot hold (\x01 and \x02 are its separators) or PostgreSQL's text cannot
+// (\x00).
+func checkText(errs *fieldErrors, pointer, text string) {
+	if strings.ContainsAny(text, "\x00\x01\x02") {
+		errs.add(pointer, "must not contain the characters U+0000, U+0001 or U+0002")
+	}
+}
+
+// EscapePointer escapes one token of a JSON Pointer (RFC 6901, section 3).
+func escapePointer(token string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
+}
+
+// checkSize bounds what the broker would refuse after the fact.
+func (r *Request) checkSize() error {
+	properties := len(r.ID) + len(r.ShardKey) + len(r.Tag)
+	for _, key := range r.Keys {
+		properties += len(key) + 1
+	}
+	for name, value := range r.Properties {
+		properties += len(name) + len(value) + 2
+	}
+	if properties > MaxPropertiesSize {
+		return Invalid(FieldError{"/properties", fmt.Sprintf("properties, keys, tag, id and shard key have %d bytes together, at most %d are allowed",
+			properties, MaxPropertiesSize)})
+	}
+	if size := len(r.Payload) + properties; size > MaxMessageSize {
+		return Errorf(CodePayloadTooLarge, "payload and properties have %d bytes, the broker accepts %d", size, MaxMessageSize)
+	}
+	return nil
+}
+
+// hash identifies the request for idempotency: everything a client can say except the id, byte for byte.
+func (r *Request) hash() []byte {
+	h := sha256.New()
+	for _, field := range [][]byte{
+		[]byte(r.Kind), []byte(r.ShardKey), r.Payload, r.SelectorArg, r.LocalArg, []byte(r.Tag),
+	} {
+		writeField(h, field)
+	}
+	writeField(h, []byte(strconv.Itoa(len(r.Keys))))
+	for _, key := range r.Keys {
+		writeField(h, []byte(key))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Properties)) {
+		writeField(h, []byte(name))
+		writeField(h, []byte(r.Properties[name]))
+	}
+	return h.Sum(nil)
+}
+
+// writeField writes a field so that no two lists of fields give the same bytes; nil and empty differ.
+func writeField(h hash.Hash, field []byte) {
+	length := int64(len(field))
+	if field == nil {
+		length = -1
+	}
+	var prefix [8]byte
+	binary.BigEndian.PutUint64(prefix[:], uint64(length)) //nolint:gosec // -1 marks an absent field
+	h.Write(prefix[:])
+	h.Write(field)
+}
