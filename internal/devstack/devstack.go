@@ -1,0 +1,252 @@
+// Package devstack runs a real PostgreSQL and a real RocketMQ (one name server,
+// one or more brokers) as child processes, for `txsvc dev` and for tests. It
+// imports nothing of ours.
+//
+// Both come as Maven artifacts and are kept in a cache directory, so only the
+// first start needs Maven and the network. RocketMQ needs Java 17 or newer.
+//
+// # Directories
+//
+// Options.Dir holds everything that belongs to one stack: the database cluster,
+// the brokers' stores, logs, the ports that were chosen and the database
+// password. One stack at a time may use a directory; any number of stacks in
+// different directories run side by side.
+//
+// PostgreSQL refuses to run as root. As root its processes therefore run as an
+// unprivileged user (nobody, unless Options.PostgresUser names another), which
+// owns the cluster. When that user cannot reach Dir, for example below /root, the
+// cluster lives in a directory of its own under /var/tmp and Dir/postgres is a
+// symbolic link to it; once Dir is gone, the next start of any stack removes it.
+//
+// # No orphans
+//
+// Every child has a guard beside it: a small shell process that holds the read end
+// of a pipe whose only write end is ours. However this process ends, also by
+// SIGKILL, the pipe closes, and the guard ends the child: politely at first, then
+// by SIGKILL. A child does not begin before its guard stands. Children run in
+// sessions of their own, so that Ctrl-C in a terminal reaches only us.
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Options say where and how a stack runs. The zero value of every field but Dir
+// is usable.
+type Options struct {
+	Dir string // state of the stack, kept between runs; created when missing
+
+	// Ports on 127.0.0.1; 0 chooses a free one and keeps it, as long as it stays
+	// free, for the next start in Dir. A broker at port p also uses p-2 and p+1.
+	// BrokerPort is the first broker's; the others' are always chosen.
+	PostgresPort, NamesrvPort, BrokerPort int
+
+	Brokers        int               // how many masters, default 1: broker-a, broker-b, …
+	BrokerConfig   map[string]string // further lines of every broker.conf; they win over ours
+	PostgresConfig map[string]string // further settings of postgresql.conf; they win over ours
+	JavaOptions    []string          // further JVM options of name server and brokers
+
+	// PostgresUser is the unprivileged user that runs PostgreSQL when we are root;
+	// empty means nobody.
+	PostgresUser string
+	CacheDir     string // of the binaries; empty means a directory of the user's cache
+
+	Progress func(step string) // a line per step, never concurrently; nil is silent
+	Logger   *slog.Logger      // a child that ends by itself; nil is silent
+}
+
+// Stack is a running PostgreSQL and RocketMQ. Its methods may be called
+// concurrently.
+type Stack struct {
+	opts     Options
+	dir      *stateDir
+	install  *installation
+	ports    ports
+	password string
+	postgres *Process
+	namesrv  *Process
+	brokers  []*Process
+}
+
+// Start runs a stack and returns when it is ready: PostgreSQL answers a query and
+// every broker is registered in the name server. An error leaves nothing running.
+// ctx limits the start alone; it does not end the stack later.
+func Start(ctx context.Context, o Options) (*Stack, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("devstack: %w", err)
+	}
+	s, err := start(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("devstack: %w", err)
+	}
+	return s, nil
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Dir == "" {
+		return o, errors.New("no directory given")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return o, fmt.Errorf("resolving %s: %w", o.Dir, err)
+	}
+	o.Dir = dir
+	o.Brokers = max(o.Brokers, 1)
+	if o.Brokers > 26 {
+		return o, fmt.Errorf("%d brokers asked for, at most 26 are possible", o.Brokers)
+	}
+	if o.PostgresUser == "" {
+		o.PostgresUser = "nobody"
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+func start(ctx context.Context, o Options) (*Stack, error) {
+	owner, err := clusterOwner(o.PostgresUser)
+	if err != nil {
+		return nil, err
+	}
+	java, err := findJava(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inst, err := install(ctx, o, java, owner)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openStateDir(ctx, o.Dir, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{opts: o, dir: dir, install: inst}
+	if err := s.run(ctx, owner); err != nil {
+		dir.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// run starts the processes, again with other ports when one of the chosen ports
+// was taken by somebody else between choosing and binding.
+func (s *Stack) run(ctx context.Context, owner *owner) error {
+	cluster, err := prepareCluster(ctx, s, owner)
+	if err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		if s.ports, err = s.dir.choosePorts(s.opts); err != nil {
+			return err
+		}
+		s.define(cluster)
+		err = s.startAll(ctx)
+		if err == nil {
+			return s.dir.keepPorts(s.ports)
+		}
+		s.killAll()
+		if attempt == 3 || !errors.Is(err, errPortTaken) || ctx.Err() != nil {
+			return err
+		}
+		s.opts.Progress("a chosen port was taken meanwhile: choosing others")
+	}
+}
+
+func (s *Stack) define(c *cluster) {
+	s.postgres = s.newProcess(postgresSpec(s, c))
+	s.namesrv = s.newProcess(namesrvSpec(s))
+	s.brokers = nil
+	for i := range s.opts.Brokers {
+		s.brokers = append(s.brokers, s.newProcess(brokerSpec(s, i)))
+	}
+}
+
+func (s *Stack) startAll(ctx context.Context) error {
+	began := time.Now()
+	s.opts.Progress("starting PostgreSQL " + PostgresVersion + " and RocketMQ " + RocketMQVersion)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range s.processes() {
+		group.Go(func() error { return p.Start(ctx) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	s.opts.Progress(fmt.Sprintf("PostgreSQL on 127.0.0.1:%d and RocketMQ on 127.0.0.1:%d are ready after %.1f s",
+		s.ports.Postgres, s.ports.Namesrv, time.Since(began).Seconds()))
+	return nil
+}
+
+func (s *Stack) processes() []*Process {
+	return append([]*Process{s.postgres, s.namesrv}, s.brokers...)
+}
+
+func (s *Stack) killAll() {
+	for _, p := range s.processes() {
+		p.Kill()
+	}
+}
+
+// Stop ends the stack in order: the brokers close their stores and PostgreSQL
+// writes a checkpoint, which takes RocketMQ about 12 s. When ctx ends earlier, what
+// still runs is killed, which loses no message and no committed row, but the
+// consumer offsets of the last 5 s. Data stays in Dir.
+func (s *Stack) Stop(ctx context.Context) error {
+	group := new(errgroup.Group)
+	for _, p := range append([]*Process{s.postgres}, s.brokers...) {
+		group.Go(func() error { return p.Stop(ctx) })
+	}
+	err := group.Wait()
+	s.namesrv.Kill() // it keeps nothing that its brokers do not tell it again
+	s.dir.close()
+	if err != nil {
+		return fmt.Errorf("devstack: %w", err)
+	}
+	return nil
+}
+
+// Kill ends the stack at once by SIGKILL: for stacks whose data is not needed.
+func (s *Stack) Kill() {
+	s.killAll()
+	s.dir.close()
+}
+
+// DatabaseURL is the URL of the database txsvc, with its password.
+func (s *Stack) DatabaseURL() string { return s.databaseURL("txsvc") }
+
+// Nameservers are the addresses of the name server.
+func (s *Stack) Nameservers() []string {
+	return []string{fmt.Sprintf("127.0.0.1:%d", s.ports.Namesrv)}
+}
+
+// Classpath is the Java class path of RocketMQ's server, client and tools.
+func (s *Stack) Classpath() string { return s.install.classpath }
+
+// MQAdmin runs RocketMQ's mqadmin and returns what it prints; see [MQAdmin].
+func (s *Stack) MQAdmin(ctx context.Context, args ...string) (string, error) {
+	return MQAdmin(ctx, s.Classpath(), s.Nameservers(), args...)
+}
+
+// Postgres is the database server.
+func (s *Stack) Postgres() *Process { return s.postgres }
+
+// Namesrv is the name server. After a restart it knows a broker again once that
+// has reported itself, which happens every 10 s.
+func (s *Stack) Namesrv() *Process { return s.namesrv }
+
+// Broker is the i-th broker, from 0; its name is [BrokerName](i).
+func (s *Stack) Broker(i int) *Process { return s.brokers[i] }
+
+// Dir is the stack's directory; its logs are in the directory log.
+func (s *Stack) Dir() string { return s.opts.Dir }

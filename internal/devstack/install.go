@@ -1,0 +1,199 @@
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// The pinned versions. RocketMQ is the one that the wire notes were exercised
+// against.
+const (
+	PostgresVersion = "18.1"
+	RocketMQVersion = "5.4.0"
+
+	postgresArtifact = "18.1.0"
+	// The plugin's version is pinned too: which one Maven takes by itself depends on
+	// Maven's own version.
+	copyGoal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+)
+
+// installation is where the binaries are.
+type installation struct {
+	java      string
+	postgres  string // holds bin, lib, share
+	classpath string
+}
+
+// install puts the binaries into the cache, once for all stacks of the machine.
+func install(ctx context.Context, o Options, java string, owner *owner) (*installation, error) {
+	cache, err := cacheDir(o.CacheDir, owner)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the cache of binaries: %w", err)
+	}
+	inst := &installation{
+		java:     java,
+		postgres: filepath.Join(cache, "postgres-"+postgresArtifact+"-"+postgresPlatform()),
+	}
+	rocketmq := filepath.Join(cache, "rocketmq-"+RocketMQVersion)
+	if err := installBoth(ctx, o, cache, inst.postgres, rocketmq); err != nil {
+		return nil, err
+	}
+	jars, err := filepath.Glob(filepath.Join(rocketmq, "*.jar"))
+	if err != nil || len(jars) == 0 {
+		return nil, fmt.Errorf("no RocketMQ in %s: remove that directory", rocketmq)
+	}
+	inst.classpath = strings.Join(jars, string(os.PathListSeparator))
+	return inst, nil
+}
+
+func installBoth(ctx context.Context, o Options, cache, postgres, rocketmq string) error {
+	if exists(postgres) && exists(rocketmq) {
+		return nil
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return fmt.Errorf("opening the cache's lock: %w", err)
+	}
+	defer lock.Close()
+	waiting := func() { o.Progress("waiting for another run that fetches the binaries") }
+	if err := awaitLock(ctx, lock, syscall.LOCK_EX, waiting); err != nil {
+		return fmt.Errorf("locking the cache of binaries: %w", err)
+	}
+	if err := once(postgres, func(aside string) error {
+		o.Progress("fetching PostgreSQL " + PostgresVersion + " with Maven")
+		return fetchPostgres(ctx, aside)
+	}); err != nil {
+		return fmt.Errorf("fetching PostgreSQL: %w", err)
+	}
+	if err := once(rocketmq, func(aside string) error {
+		o.Progress("fetching RocketMQ " + RocketMQVersion + " with Maven")
+		return fetchRocketMQ(ctx, aside)
+	}); err != nil {
+		return fmt.Errorf("fetching RocketMQ: %w", err)
+	}
+	return nil
+}
+
+// once fills dir unless it is there. The renaming at the end is the mark that it is
+// complete.
+func once(dir string, fill func(aside string) error) error {
+	if exists(dir) {
+		return nil
+	}
+	aside := dir + ".new"
+	if err := os.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(aside, 0o755); err != nil {
+		return err
+	}
+	if err := fill(aside); err != nil {
+		return err
+	}
+	return os.Rename(aside, dir)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// cacheDir is the configured directory, else the user's own, else, where the
+// cluster's owner cannot reach that, one for the system.
+func cacheDir(configured string, o *owner) (string, error) {
+	if configured != "" {
+		return configured, os.MkdirAll(configured, 0o755)
+	}
+	candidates := []string{"/var/cache", "/var/tmp"}
+	if own, err := os.UserCacheDir(); err == nil {
+		candidates = append([]string{own}, candidates...)
+	}
+	var failed []error
+	for _, parent := range candidates {
+		dir := filepath.Join(parent, "txsvc", "stack")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if o.reaches(dir) {
+			return dir, nil
+		}
+		failed = append(failed, fmt.Errorf("the user %s cannot reach %s", o.name, dir))
+	}
+	return "", errors.Join(failed...)
+}
+
+func fetchRocketMQ(ctx context.Context, dir string) error {
+	var deps []dependency
+	for _, name := range []string{"rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools"} {
+		deps = append(deps, dependency{"org.apache.rocketmq", name, RocketMQVersion})
+	}
+	return copyDependencies(ctx, dir, deps...)
+}
+
+func fetchPostgres(ctx context.Context, dir string) error {
+	name := "embedded-postgres-binaries-" + postgresPlatform()
+	if err := copyDependencies(ctx, dir, dependency{"io.zonky.test.postgres", name, postgresArtifact}); err != nil {
+		return err
+	}
+	jar := filepath.Join(dir, name+"-"+postgresArtifact+".jar")
+	if err := unpackPostgres(jar, dir); err != nil {
+		return fmt.Errorf("unpacking it: %w", err)
+	}
+	return os.Remove(jar)
+}
+
+// postgresPlatform is the artifact's name for this machine.
+func postgresPlatform() string {
+	arch := runtime.GOARCH
+	if arch == "arm64" {
+		arch = "arm64v8"
+	}
+	platform := runtime.GOOS + "-" + arch
+	if musl, _ := filepath.Glob("/lib/ld-musl-*"); len(musl) > 0 {
+		platform += "-alpine"
+	}
+	return platform
+}
+
+type dependency struct{ group, artifact, version string }
+
+// copyDependencies has Maven copy the artifacts, with what they need at run time,
+// into dir.
+func copyDependencies(ctx context.Context, dir string, deps ...dependency) error {
+	mvn, err := exec.LookPath("mvn")
+	if err != nil {
+		return errors.New("the first start needs Maven, and there is none: " + installMaven)
+	}
+	pom := filepath.Join(dir, "pom.xml")
+	if err := os.WriteFile(pom, []byte(pomOf(deps)), 0o644); err != nil {
+		return err
+	}
+	defer os.Remove(pom)
+	cmd := exec.CommandContext(ctx, mvn, "-q", "-B", "-f", pom, copyGoal,
+		"-DincludeScope=runtime", "-DoutputDirectory="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w:\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out), 15))
+	}
+	return nil
+}
+
+func pomOf(deps []dependency) string {
+	var b strings.Builder
+	b.WriteString(`<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>txsvc</groupId><artifactId>devstack</artifactId><version>1</version><dependencies>
+`)
+	for _, d := range deps {
+		fmt.Fprintf(&b, "<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>\n",
+			d.group, d.artifact, d.version)
+	}
+	b.WriteString("</dependencies></project>\n")
+	return b.String()
+}

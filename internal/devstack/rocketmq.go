@@ -1,0 +1,134 @@
+package devstack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// BrokerName is the name of the i-th broker, from 0: broker-a, broker-b, …
+func BrokerName(i int) string { return "broker-" + string(rune('a'+i)) }
+
+// javaCommandLine runs main with its own home, which is where RocketMQ logs.
+func javaCommandLine(java, classpath, home string, options []string, main ...string) []string {
+	args := append([]string{java, "-XX:+UseSerialGC"}, options...)
+	args = append(args, "-Drocketmq.home.dir="+home, "-Duser.home="+home, "-cp", classpath)
+	return append(args, main...)
+}
+
+// javaEnv keeps RocketMQ's variables of ours away, and JAVA_TOOL_OPTIONS.
+func javaEnv() []string { return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"} }
+
+// rocketmqSpec is a RocketMQ process with a home and a configuration file.
+func rocketmqSpec(s *Stack, name, main string, heap []string, config map[string]string) spec {
+	home := s.dir.join("rocketmq", name)
+	conf := filepath.Join(home, name+".conf")
+	return spec{
+		name: name, dir: home, env: javaEnv(), log: s.dir.log(name),
+		args: javaCommandLine(s.install.java, s.install.classpath, home,
+			append(heap, s.opts.JavaOptions...), main, "-c", conf),
+		prepare: func() error { return writeProperties(conf, config) },
+		orderly: syscall.SIGTERM, immediate: syscall.SIGKILL,
+	}
+}
+
+func namesrvSpec(s *Stack) spec {
+	home := s.dir.join("rocketmq", "namesrv")
+	sp := rocketmqSpec(s, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", []string{"-Xmx256m"},
+		map[string]string{
+			"listenPort":      strconv.Itoa(s.ports.Namesrv),
+			"bindAddress":     "127.0.0.1",
+			"kvConfigPath":    filepath.Join(home, "kvConfig.json"),
+			"configStorePath": filepath.Join(home, "namesrv.properties"),
+		})
+	sp.ready = func(ctx context.Context) error {
+		_, err := clusterInfo(ctx, s.Nameservers()[0])
+		return err
+	}
+	return sp
+}
+
+func brokerSpec(s *Stack, i int) spec {
+	name, port := BrokerName(i), s.ports.Brokers[i]
+	store := s.dir.join("rocketmq", name, "store")
+	config := map[string]string{
+		"brokerClusterName":        "DefaultCluster",
+		"brokerName":               name,
+		"brokerId":                 "0",
+		"namesrvAddr":              s.Nameservers()[0],
+		"brokerIP1":                "127.0.0.1",
+		"brokerIP2":                "127.0.0.1",
+		"bindAddress":              "127.0.0.1",
+		"listenPort":               strconv.Itoa(port),
+		"storePathRootDir":         store,
+		"autoCreateTopicEnable":    "false",
+		"registerNameServerPeriod": "10000", // the least; known again sooner after a name server's restart
+		"mappedFileSizeCommitLog":  strconv.Itoa(64 << 20),
+		"maxHashSlotNum":           "500000", // the index file: 42 MB instead of 420, sparse
+		"maxIndexNum":              "2000000",
+		"cleanFileForciblyEnable":  "false", // a disk filled by others must not cost messages
+	}
+	maps.Copy(config, s.opts.BrokerConfig)
+	sp := rocketmqSpec(s, name, "org.apache.rocketmq.broker.BrokerStartup", []string{"-Xms64m", "-Xmx512m"}, config)
+	sp.ready = func(ctx context.Context) error { return s.brokerReady(ctx, i) }
+	// The broker removes this file when its store is closed, and then waits 3 s more
+	// for a client thread.
+	sp.settled = func() bool {
+		_, err := os.Stat(filepath.Join(store, "abort"))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return sp
+}
+
+// writeProperties writes a Java properties file.
+func writeProperties(path string, config map[string]string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("making its home: %w", err)
+	}
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		fmt.Fprintf(&b, "%s=%s\n", key, strings.ReplaceAll(config[key], `\`, `\\`))
+	}
+	if err := writeFile(path, []byte(b.String()), 0o644); err != nil {
+		return fmt.Errorf("writing its configuration: %w", err)
+	}
+	return nil
+}
+
+// MQAdmin runs RocketMQ's mqadmin against the name servers and returns what it
+// prints. mqadmin reports most failures only there: look at the output. Each call
+// starts a JVM, which takes a second or more.
+func MQAdmin(ctx context.Context, classpath string, nameservers []string, args ...string) (string, error) {
+	java, err := findJava(ctx)
+	if err != nil {
+		return "", fmt.Errorf("devstack: %w", err)
+	}
+	home, err := os.MkdirTemp("", "txsvc-mqadmin-")
+	if err != nil {
+		return "", fmt.Errorf("devstack: making a home for mqadmin: %w", err)
+	}
+	defer os.RemoveAll(home)
+	main := append([]string{"org.apache.rocketmq.tools.command.MQAdminStartup"}, args...)
+	if !slices.Contains(args, "-n") {
+		main = append(main, "-n", strings.Join(nameservers, ";"))
+	}
+	line := javaCommandLine(java, classpath, home, []string{"-XX:TieredStopAtLevel=1"}, main...)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Env = javaEnv()
+	out, err := cmd.CombinedOutput()
+	said := withoutNoise(bytes.NewReader(out))
+	if err != nil {
+		return said, fmt.Errorf("devstack: mqadmin %s: %w:\n%s", strings.Join(args, " "), err, lastLines(said, 15))
+	}
+	return said, nil
+}
