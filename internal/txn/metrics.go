@@ -60,5 +60,10 @@ func (m *Metrics) observe(kind, stage string, since time.Time) time.Time {
 // Delivered counts a message that the broker confirmed to be visible.
 func (m *Metrics) Delivered(path, topic string, q Queue) {
 	m.Deliveries.WithLabelValues(path, "delivered").Inc()
+	m.QueueMessage(topic, q)
+}
+
+// QueueMessage counts a message that is known to be visible in the queue.
+func (m *Metrics) QueueMessage(topic string, q Queue) {
 	m.QueueMessages.WithLabelValues(topic, q.Broker, strconv.Itoa(q.ID)).Inc()
 }

@@ -77,3 +77,28 @@ type Undecided interface {
 	// Has says whether the id's outcome is being found out.
 	Has(id string) bool
 }
+
+// Verdict is what the row says about one half message.
+type Verdict int
+
+// The verdicts on a half message.
+const (
+	// VerdictUndecided: its local transaction is still running, or an external participant has not decided.
+	VerdictUndecided Verdict = iota
+	// VerdictRollback: it can never commit; enforced by the row.
+	VerdictRollback
+	// VerdictCommit: committed, and not known to be visible. Only the holder of the row's lease may end it.
+	VerdictCommit
+	// VerdictDelivered: visible already; this copy is one too many.
+	VerdictDelivered
+)
+
+// Claim is a committed row whose message is not known to be visible, with the lease to deliver it.
+type Claim struct {
+	Lease     Lease
+	Half      Half
+	Message   Message
+	CreatedAt time.Time
+	Attempts  int       // claims so far, this one included
+	FreeSince time.Time // when the last holder's lease ended, on this process's clock, at the latest
+}

@@ -1,0 +1,203 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+const (
+	pollEvery    = 250 * time.Millisecond
+	claimLimit   = 500
+	parallel     = 32 // claims worked on at once
+	callTimeout  = 3 * time.Second
+	firstBackoff = 500 * time.Millisecond
+	maxBackoff   = 30 * time.Second
+	// clockSkew is how far the clocks of broker and database may be apart when the index is asked by time.
+	clockSkew   = 10 * time.Minute
+	gaugesEvery = 5 * time.Second
+)
+
+// Resolver finishes deliveries. It is safe for concurrent use.
+type Resolver struct {
+	store     Store
+	broker    Broker
+	timing    txn.Timing
+	metrics   *txn.Metrics
+	log       *slog.Logger
+	evidence  *evidence
+	undecided undecided
+	pending   prometheus.Gauge
+	oldest    prometheus.Gauge
+}
+
+// New returns a Resolver and registers its gauges. Run has to be running for anything but check-backs.
+func New(store Store, broker Broker, timing txn.Timing, metrics *txn.Metrics, reg prometheus.Registerer, log *slog.Logger) *Resolver {
+	r := &Resolver{
+		store: store, broker: broker, timing: timing, metrics: metrics, log: log, evidence: newEvidence(timing),
+		undecided: undecided{attempts: make(map[string][]*txn.Attempt)},
+		pending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "txsvc_delivery_pending", Help: "Committed transactions whose message is not known to be visible.",
+		}),
+		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "txsvc_delivery_oldest_pending_seconds", Help: "Age of the oldest committed transaction whose message is not known to be visible.",
+		}),
+	}
+	reg.MustRegister(r.pending, r.oldest)
+	return r
+}
+
+// Run works until ctx is done. Claims that are under way are finished, or their leases end by themselves.
+func (r *Resolver) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return every(ctx, probeEvery, r.probeAll) })
+	g.Go(func() error { return every(ctx, pollEvery, r.deliverDue) })
+	g.Go(func() error { return every(ctx, pollEvery, r.decideAll) })
+	g.Go(func() error { return every(ctx, gaugesEvery, r.measure) })
+	return g.Wait()
+}
+
+func every(ctx context.Context, interval time.Duration, do func(context.Context)) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		do(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (r *Resolver) measure(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	count, oldest, err := r.store.Pending(ctx)
+	if err != nil {
+		r.log.DebugContext(ctx, "measuring pending deliveries", "error", err)
+		return
+	}
+	r.pending.Set(float64(count))
+	r.oldest.Set(oldest)
+}
+
+// probeAll asks every broker for a sign of life, each on its own so that a silent one holds up no other.
+func (r *Resolver) probeAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, probeEvery)
+	defer cancel()
+	var g errgroup.Group
+	for _, broker := range r.broker.Brokers() {
+		g.Go(func() error {
+			sent := time.Now()
+			if err := r.broker.Probe(ctx, broker); err == nil {
+				r.evidence.add(broker, sent, time.Now())
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// deliverDue claims and delivers until nothing is due.
+func (r *Resolver) deliverDue(ctx context.Context) {
+	for ctx.Err() == nil {
+		brokers := r.evidence.alive(r.broker.Brokers(), time.Now())
+		if len(brokers) == 0 {
+			return
+		}
+		claims, err := r.claimDue(ctx, brokers)
+		if err != nil {
+			r.log.WarnContext(ctx, "looking for pending deliveries", "error", err)
+			return
+		}
+		var g errgroup.Group
+		g.SetLimit(parallel)
+		for _, c := range claims {
+			g.Go(func() error {
+				r.deliver(context.WithoutCancel(ctx), c, "resolver")
+				return nil
+			})
+		}
+		_ = g.Wait()
+		if len(claims) < claimLimit {
+			return
+		}
+	}
+}
+
+func (r *Resolver) claimDue(ctx context.Context, brokers []string) ([]txn.Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return r.store.ClaimDue(ctx, brokers, claimLimit)
+}
+
+// deliver makes the message of a claimed row visible, once, and says whether it is known to be.
+func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if !r.evidence.settled(c.Half.Broker, c.FreeSince.Add(-r.timing.Quiet()), time.Now()) {
+		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed or dropped by the broker")
+		return false
+	}
+	copies, err := r.broker.Visible(ctx, c.Message, c.CreatedAt.Add(-clockSkew))
+	switch {
+	case err != nil:
+		r.failed(ctx, c, path, err)
+		return false
+	case copies > 0:
+		r.found(ctx, c, path, copies)
+		return true
+	}
+	err = r.broker.End(ctx, c.Half, txn.DecisionCommit, c.Lease.WriteBefore)
+	if errors.Is(err, txn.ErrHalfGone) {
+		r.log.WarnContext(ctx, "the broker no longer has the half message, sending the stored body", "id", c.Message.TxID, "error", err)
+		err = r.broker.Send(ctx, c.Message, c.Lease.WriteBefore)
+	}
+	if err != nil {
+		r.failed(ctx, c, path, err)
+		return false
+	}
+	r.store.MarkDelivered(c.Message.TxID, time.Now())
+	r.metrics.Delivered(path, c.Message.Topic, c.Message.Queue)
+	return true
+}
+
+func (r *Resolver) found(ctx context.Context, c txn.Claim, path string, copies int) {
+	if copies > 1 {
+		r.metrics.DuplicatesSuspected.Add(float64(copies - 1))
+		r.log.ErrorContext(ctx, "message visible more than once", "id", c.Message.TxID, "message_id", c.Message.UniqKey, "copies", copies)
+	}
+	r.store.MarkDelivered(c.Message.TxID, time.Now())
+	r.metrics.Deliveries.WithLabelValues(path, "found").Inc()
+	r.metrics.QueueMessage(c.Message.Topic, c.Message.Queue)
+}
+
+// failed keeps the lease when the broker may still execute what was sent, and gives the row back when it cannot.
+func (r *Resolver) failed(ctx context.Context, c txn.Claim, path string, err error) {
+	result := "failed"
+	if errors.Is(err, txn.ErrReplyMissing) {
+		result = "unconfirmed"
+	}
+	r.metrics.Deliveries.WithLabelValues(path, result).Inc()
+	r.log.WarnContext(ctx, "delivery not confirmed; it is tried again", "id", c.Message.TxID, "attempts", c.Attempts, "error", err)
+	if result == "failed" {
+		r.putBack(ctx, c, backoff(c.Attempts), err.Error())
+	}
+}
+
+func (r *Resolver) putBack(ctx context.Context, c txn.Claim, wait time.Duration, reason string) {
+	if err := r.store.Defer(context.WithoutCancel(ctx), c.Lease, wait, reason); err != nil {
+		r.log.WarnContext(ctx, "giving a claim back; its lease ends by itself", "id", c.Message.TxID, "error", err)
+	}
+}
+
+func backoff(attempts int) time.Duration {
+	return min(firstBackoff<<min(max(attempts-1, 0), 10), maxBackoff)
+}

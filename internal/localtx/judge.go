@@ -1,0 +1,135 @@
+package localtx
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// judge turns the error of a run into an outcome. The run's transaction was rolled back as far as it could be.
+func (s *Store) judge(ctx context.Context, r *run, err error) (txn.Outcome, again) {
+	if rejection, ok := errors.AsType[*txn.Rejection](err); ok {
+		return s.refuse(ctx, r.attempt, rejection), runDone
+	}
+	if e, ok := errors.AsType[*txn.Error](err); ok {
+		return failed(e), runDone
+	}
+	if errors.Is(err, errFenced) {
+		return s.replaced(ctx, r.attempt), runDone
+	}
+	switch r.verdict(err) {
+	case verdictTaken:
+		return s.taken(ctx, r.attempt)
+	case verdictRetry:
+		return failed(err), runAgain
+	case verdictRejected:
+		pgErr, _ := errors.AsType[*pgconn.PgError](err)
+		return s.refuse(ctx, r.attempt, rejectionOf(pgErr)), runDone
+	case verdictTimeout:
+		return failed(timedOut(r, err)), runDone
+	case verdictNotSent:
+		return failed(unavailable(err, "the database did not answer; nothing was changed")), runDone
+	case verdictUnknown:
+		return s.settle(ctx, r, err), runDone
+	default:
+		return failed(s.fault(err)), runDone
+	}
+}
+
+func (r *run) verdict(err error) verdict {
+	if errors.Is(err, errNotCommitted) {
+		return verdictFailed
+	}
+	if r.committing {
+		return classifyCommit(err)
+	}
+	v := classify(err)
+	if v == verdictUnknown && !r.commitSent {
+		return verdictFailed
+	}
+	return v
+}
+
+func timedOut(r *run, cause error) *txn.Error {
+	if r.atRow {
+		return &txn.Error{Code: txn.CodeConflict, Detail: "a request with the same id is still running", Cause: cause}
+	}
+	return unavailable(cause, "the local transaction took longer than its timeout; nothing was changed")
+}
+
+// fault is the answer to an error that is neither the client's nor expected.
+func (s *Store) fault(err error) *txn.Error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && !strings.ContainsAny(pgErr.Code[:1], "5") && !strings.HasPrefix(pgErr.Code, "08") {
+		return &txn.Error{Code: txn.CodeInternal, Detail: "the local transaction failed; nothing was changed", Cause: err}
+	}
+	if !ok && !pgconn.Timeout(err) {
+		if _, network := errors.AsType[*pgconn.ConnectError](err); !network && !isConnectionLoss(err) {
+			return &txn.Error{Code: txn.CodeInternal, Detail: "the local transaction failed; nothing was changed", Cause: err}
+		}
+	}
+	return unavailable(err, "the database failed; nothing was changed")
+}
+
+// taken answers for an id that has a row: of another attempt, or one that only fences.
+func (s *Store) taken(ctx context.Context, a *txn.Attempt) (txn.Outcome, again) {
+	t, err := s.Find(ctx, a.Request.ID)
+	switch {
+	case err != nil:
+		return failed(unavailable(err, "the database did not answer; nothing was changed")), runDone
+	case t.Abandoned:
+		return failed(errFenced), runReopen
+	default:
+		return txn.Outcome{Kind: txn.OutcomeTaken, Transaction: t}, runDone
+	}
+}
+
+// replaced answers for a row that could not be replaced.
+func (s *Store) replaced(ctx context.Context, a *txn.Attempt) txn.Outcome {
+	o, again := s.taken(ctx, a)
+	if again == runReopen {
+		return failed(unavailable(nil, "the transaction took so long that it was given up; nothing was changed"))
+	}
+	return o
+}
+
+// refuse stores a rejection, so that the same id gets the same answer.
+func (s *Store) refuse(ctx context.Context, a *txn.Attempt, rejection *txn.Rejection) txn.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	t := rowOf(a, txn.StateRolledBack, now())
+	t.Rejection = rejection
+	args, err := rowArgs(a, t, 0)
+	if err != nil {
+		return failed(err)
+	}
+	tag, err := s.pool.Exec(ctx, refuseRow, args...)
+	if err != nil {
+		return failed(unavailable(err, "the local transaction refused, and the database did not keep its answer; nothing was changed"))
+	}
+	if tag.RowsAffected() == 0 {
+		return s.replaced(ctx, a)
+	}
+	return txn.Outcome{Kind: txn.OutcomeRejected, Transaction: t}
+}
+
+// settle tries to find out at once whether a transaction whose COMMIT was not answered did commit.
+func (s *Store) settle(ctx context.Context, r *run, cause error) txn.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	verdict, t, err := s.Decide(ctx, r.attempt.Message, r.attempt.Half)
+	switch {
+	case err != nil || verdict == txn.VerdictUndecided:
+		return txn.Outcome{Kind: txn.OutcomeUnknown, Err: cause}
+	case verdict == txn.VerdictCommit:
+		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: t, Lease: r.lease}
+	case t.Abandoned:
+		return failed(unavailable(cause, "the connection to the database broke; nothing was changed"))
+	default:
+		return txn.Outcome{Kind: txn.OutcomeTaken, Transaction: t}
+	}
+}

@@ -1,0 +1,129 @@
+package localtx
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+const (
+	markEvery  = 2 * time.Millisecond // how long a mark waits for company
+	markBatch  = 1000                 // marks in one statement
+	markKeep   = 100_000              // marks held while the database is away; the resolver finds the others again
+	markRetry  = 500 * time.Millisecond
+	markFinish = 5 * time.Second // for what is left at the end
+)
+
+// marker writes "delivered" for many rows in one statement. A mark that is lost costs a look at the broker's index, so
+// it neither holds an answer up nor waits for the disk.
+type marker struct {
+	pool *pgxpool.Pool
+	log  *slog.Logger
+	wake chan struct{}
+
+	mu    sync.Mutex
+	marks map[string]time.Time
+}
+
+func newMarker(pool *pgxpool.Pool, log *slog.Logger) *marker {
+	return &marker{pool: pool, log: log, wake: make(chan struct{}, 1), marks: make(map[string]time.Time)}
+}
+
+func (m *marker) add(id string, at time.Time) {
+	m.mu.Lock()
+	if len(m.marks) < markKeep {
+		m.marks[id] = at
+	}
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// overlay makes t say what this process knows and the row may not yet.
+func (m *marker) overlay(t *txn.Transaction) {
+	m.mu.Lock()
+	at, ok := m.marks[t.ID]
+	m.mu.Unlock()
+	if ok && t.Delivery == txn.DeliveryPending {
+		t.Delivery, t.DeliveredAt = txn.DeliveryDelivered, at
+	}
+}
+
+func (m *marker) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			final, cancel := context.WithTimeout(context.WithoutCancel(ctx), markFinish)
+			defer cancel()
+			_ = m.flush(final)
+			return
+		case <-m.wake:
+		}
+		pause(ctx, markEvery)
+		if err := m.flush(ctx); err != nil && ctx.Err() == nil {
+			m.log.WarnContext(ctx, "marking messages delivered; it is tried again", "error", err)
+			pause(ctx, markRetry)
+			select {
+			case m.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (m *marker) flush(ctx context.Context) error {
+	m.mu.Lock()
+	marks := maps.Clone(m.marks)
+	m.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(marks)) // sorted, so that replicas lock in one order
+	for chunk := range slices.Chunk(ids, markBatch) {
+		if err := m.write(ctx, chunk, marks); err != nil {
+			return err
+		}
+		m.forget(chunk)
+	}
+	return nil
+}
+
+func (m *marker) forget(ids []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		delete(m.marks, id)
+	}
+}
+
+func (m *marker) write(ctx context.Context, ids []string, marks map[string]time.Time) error {
+	at := make([]time.Time, len(ids))
+	for i, id := range ids {
+		at[i] = marks[id]
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`BEGIN`)
+	batch.Queue(`SET LOCAL synchronous_commit TO off`)
+	batch.Queue(`UPDATE txsvc.transactions t
+		SET delivery = 'delivered', delivered_at = m.at, body = NULL, lease_until = NULL, last_error = NULL
+		FROM unnest($1::text[], $2::timestamptz[]) AS m (id, at)
+		WHERE t.id = m.id AND t.delivery = 'pending'`, ids, at)
+	batch.Queue(`COMMIT`)
+	return m.pool.SendBatch(ctx, batch).Close()
+}

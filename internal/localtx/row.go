@@ -1,0 +1,125 @@
+package localtx
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// insertColumns are the columns that an attempt writes; rowArgs gives their values in this order.
+const insertColumns = `id, kind, state, delivery, request_hash, shard_key, topic, tag, keys, properties, traceparent,
+	broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
+	body, result, rejection, created_at, decided_at, lease_until`
+
+const insertValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+	$12, $13, $14, $15, $16, $17, $18,
+	$19, $20, $21, $22, $23, clock_timestamp() + $24::interval`
+
+const (
+	insertRow = `INSERT INTO txsvc.transactions (` + insertColumns + `) VALUES (` + insertValues + `)`
+
+	// reopenRow lets a new attempt take the place of a row that only fences. It finds no row when the row is decided, or
+	// when the fence is on this very half message.
+	reopenRow = `UPDATE txsvc.transactions SET (` + insertColumns + `, abandoned) = (` + insertValues + `, false)
+		WHERE id = $1 AND abandoned AND NOT ($16 = ANY (coalesce(fenced, '{}')))`
+
+	// refuseRow stores a rejection, unless another attempt was decided meanwhile.
+	refuseRow = insertRow + ` ON CONFLICT (id) DO UPDATE SET (` + insertColumns + `, abandoned) = (` + insertValues + `, false)
+		WHERE transactions.abandoned AND NOT (excluded.uniq_key = ANY (coalesce(transactions.fenced, '{}')))`
+)
+
+// rowOf is what a decided row says, for the attempt and its outcome.
+func rowOf(a *txn.Attempt, state txn.State, decidedAt time.Time) *txn.Transaction {
+	t := &txn.Transaction{
+		ID: a.Request.ID, Kind: a.Kind.Name, State: state, Delivery: txn.DeliveryNone, ShardKey: a.Request.ShardKey,
+		Topic: a.Kind.Topic, Tag: a.Request.Tag, Keys: a.Request.Keys, Properties: a.Request.Properties, Route: a.Route,
+		MessageID: a.Half.UniqKey, CreatedAt: stamp(a.CreatedAt), DecidedAt: stamp(decidedAt), RequestHash: a.RequestHash,
+	}
+	if state == txn.StateCommitted {
+		t.Delivery = txn.DeliveryPending
+	}
+	return t
+}
+
+// stamp is a time as PostgreSQL keeps it, so that an answer and its repetition are equal.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// rowArgs returns the values of insertColumns. lease 0 leaves the row without one.
+func rowArgs(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, error) {
+	var properties, rejection, body any
+	var leaseArg *time.Duration
+	if len(t.Properties) > 0 {
+		encoded, err := json.Marshal(t.Properties)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the properties: %w", err)
+		}
+		properties = string(encoded)
+	}
+	if t.Rejection != nil {
+		encoded, err := json.Marshal(t.Rejection)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the rejection: %w", err)
+		}
+		rejection = string(encoded)
+	}
+	if t.Delivery == txn.DeliveryPending {
+		body = []byte(a.Request.Payload)
+		leaseArg = &lease
+	}
+	var traceparent *string
+	if a.Request.Traceparent != "" {
+		traceparent = &a.Request.Traceparent
+	}
+	return []any{
+		t.ID, t.Kind, string(t.State), string(t.Delivery), t.RequestHash, t.ShardKey, t.Topic, t.Tag, t.Keys, properties, traceparent,
+		t.Route.Queue.Broker, t.Route.Queue.ID, t.Route.Selector, t.Route.Reason,
+		a.Half.UniqKey, a.Half.CommitLogOffset, a.Half.QueueOffset,
+		body, jsonArg(t.Result), rejection, t.CreatedAt, t.DecidedAt, leaseArg,
+	}, nil
+}
+
+const selectColumns = `id, kind, state, delivery, abandoned, request_hash, shard_key, topic, tag, keys, properties,
+	broker, queue_id, selector, reason, uniq_key, result, rejection, created_at, decided_at, delivered_at, expires_at`
+
+// scanTransaction reads selectColumns, and after them extra.
+func scanTransaction(row pgx.Row, extra ...any) (*txn.Transaction, error) {
+	var t txn.Transaction
+	var result *string
+	var rejection, properties []byte
+	var decided, delivered, expires *time.Time
+	dest := append([]any{
+		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.RequestHash, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
+		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID, &result, &rejection,
+		&t.CreatedAt, &decided, &delivered, &expires,
+	}, extra...)
+	if err := row.Scan(dest...); err != nil {
+		return nil, err
+	}
+	if result != nil {
+		t.Result = json.RawMessage(*result)
+	}
+	if rejection != nil {
+		t.Rejection = new(txn.Rejection)
+		if err := json.Unmarshal(rejection, t.Rejection); err != nil {
+			return nil, fmt.Errorf("decoding the rejection of transaction %s: %w", t.ID, err)
+		}
+	}
+	if properties != nil {
+		if err := json.Unmarshal(properties, &t.Properties); err != nil {
+			return nil, fmt.Errorf("decoding the properties of transaction %s: %w", t.ID, err)
+		}
+	}
+	t.CreatedAt, t.DecidedAt, t.DeliveredAt, t.ExpiresAt = t.CreatedAt.UTC(), utc(decided), utc(delivered), utc(expires)
+	return &t, nil
+}
+
+func utc(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}

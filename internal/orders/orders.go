@@ -1,0 +1,101 @@
+// Package orders is the shipped example of a local transaction in Go: it stores an order with its items, in one round
+// trip. It imports localtx, whose Planner it implements, and txn.
+package orders
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Order is the payload. Amounts are in minor units of the currency (cents). The payload may hold more; what is not named
+// here is for the consumers of the message.
+type Order struct {
+	Customer  string `json:"customer"`
+	Currency  string `json:"currency"`  // ISO 4217, three capital letters
+	Reference string `json:"reference"` // the customer's own number, unique for the customer; optional
+	Items     []Item `json:"items"`
+}
+
+// Item is one line of an order.
+type Item struct {
+	SKU         string `json:"sku"`
+	Quantity    int64  `json:"quantity"`
+	AmountMinor int64  `json:"amount_minor"` // of one piece
+}
+
+// Handler stores orders. The shape of the payload is checked here (400); what the business allows is checked by the
+// tables' constraints (422).
+type Handler struct{}
+
+var _ localtx.Planner = Handler{}
+
+const (
+	insertOrder = `INSERT INTO orders (id, customer, currency, total_minor, reference) VALUES ($1, $2, $3, $4, nullif($5, ''))`
+	insertItems = `INSERT INTO order_items (order_id, line, sku, quantity, amount_minor)
+		SELECT $1, line, sku, quantity, amount_minor
+		FROM unnest($2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS item (sku, quantity, amount_minor, line)`
+)
+
+// Plan returns the two inserts, and {"order_id", "total_minor", "currency", "items"} as the result. The order's id is
+// that of the transaction.
+func (Handler) Plan(in localtx.Input) (localtx.Plan, error) {
+	var order Order
+	if err := json.Unmarshal(in.Payload, &order); err != nil {
+		return localtx.Plan{}, badShape(err)
+	}
+	if len(order.Items) == 0 {
+		return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/items", Message: "an order needs at least one item"})
+	}
+	skus, quantities, amounts := make([]string, len(order.Items)), make([]int64, len(order.Items)), make([]int64, len(order.Items))
+	var total int64
+	for i, item := range order.Items {
+		skus[i], quantities[i], amounts[i] = item.SKU, item.Quantity, item.AmountMinor
+		sum, ok := addProduct(total, item.Quantity, item.AmountMinor)
+		if !ok {
+			return localtx.Plan{}, txn.Invalid(txn.FieldError{
+				Pointer: fmt.Sprintf("/payload/items/%d", i), Message: "the order's total is out of range",
+			})
+		}
+		total = sum
+	}
+	result, err := json.Marshal(map[string]any{
+		"order_id": in.ID, "total_minor": total, "currency": order.Currency, "items": len(order.Items),
+	})
+	return localtx.Plan{
+		Statements: []localtx.Statement{
+			{SQL: insertOrder, Args: []any{in.ID, order.Customer, order.Currency, total, order.Reference}},
+			{SQL: insertItems, Args: []any{in.ID, skus, quantities, amounts}},
+		},
+		Result: result,
+	}, err
+}
+
+// addProduct returns total + quantity*amount, and false when that leaves the range of an int64.
+func addProduct(total, quantity, amount int64) (int64, bool) {
+	if quantity != 0 && amount != 0 {
+		product := quantity * amount
+		if product/amount != quantity || (quantity == -1 && amount == math.MinInt64) {
+			return 0, false
+		}
+		if (product > 0 && total > math.MaxInt64-product) || (product < 0 && total < math.MinInt64-product) {
+			return 0, false
+		}
+		total += product
+	}
+	return total, true
+}
+
+// badShape names the field of the payload that has the wrong type.
+func badShape(err error) error {
+	pointer, message := "/payload", "must be an object with customer, currency and items"
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+		pointer, message = "/payload/"+strings.ReplaceAll(wrong.Field, ".", "/"), "has the wrong type, or is out of range"
+	}
+	return txn.Invalid(txn.FieldError{Pointer: pointer, Message: message})
+}
