@@ -1,0 +1,83 @@
+package remoting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// topicPoll is how often CreateTopic looks whether name servers know the topic.
+const topicPoll = 20 * time.Millisecond
+
+// CreateTopic creates a topic with that many queues on every master, or changes
+// it, and waits until the name servers' route says so. ctx bounds all of it.
+func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) error {
+	masters, err := c.names.fetchMasters(ctx)
+	if err != nil {
+		return err
+	}
+	if len(masters) == 0 {
+		return fmt.Errorf("creating topic %q: %w: name servers list none", topic, ErrUnknownBroker)
+	}
+	n := strconv.Itoa(queues)
+	req := &request{op: "create topic", code: codeUpdateTopic, header: fieldList{
+		{"defaultTopic", defaultTopic}, {"order", "false"}, {"perm", strconv.Itoa(PermRead | PermWrite)},
+		{"readQueueNums", n}, {fieldTopic, topic}, {"topicFilterType", "SINGLE_TAG"}, {"topicSysFlag", "0"}, {"writeQueueNums", n},
+	}}
+	for _, m := range masters {
+		if err := c.callMaster(ctx, m, req); err != nil {
+			return err
+		}
+	}
+	return c.awaitRoute(ctx, topic, len(masters), queues)
+}
+
+// callMaster is callBroker for a broker that may not be connected yet.
+func (c *Client) callMaster(ctx context.Context, m Master, req *request) error {
+	c.ensureLink(m)
+	if l := (*c.links.Load())[m.Name]; l != nil {
+		waitFor(ctx, l.settled)
+	}
+	_, err := c.callBroker(ctx, m.Name, req, time.Time{})
+	return err
+}
+
+func (c *Client) awaitRoute(ctx context.Context, topic string, masters, queues int) error {
+	for {
+		route, err := c.RefreshRoute(ctx, topic)
+		if err == nil && len(route.Queues) >= masters && allHave(route, queues) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("waiting for the route of topic %q: %w", topic, errors.Join(ctx.Err(), err))
+		}
+		pause(ctx, topicPoll)
+	}
+}
+
+func allHave(route *Route, queues int) bool {
+	for _, q := range route.Queues {
+		if q.Writable() != queues || q.Read != queues {
+			return false
+		}
+	}
+	return true
+}
+
+// DeleteTopic removes a topic from every master and from the name servers.
+func (c *Client) DeleteTopic(ctx context.Context, topic string) error {
+	masters, err := c.names.fetchMasters(ctx)
+	if err != nil {
+		return err
+	}
+	atBroker := &request{op: "delete topic", code: codeDeleteTopic, header: fieldList{{fieldTopic, topic}}}
+	for _, m := range masters {
+		if err := c.callMaster(ctx, m, atBroker); err != nil {
+			return err
+		}
+	}
+	c.forgetRoute(topic)
+	return c.names.askAll(ctx, &request{op: "forget topic", code: codeForgetTopic, header: fieldList{{fieldTopic, topic}}})
+}

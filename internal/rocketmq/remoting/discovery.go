@@ -1,0 +1,198 @@
+package remoting
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"time"
+)
+
+// Limits of discovery.
+const (
+	retryDiscovery = time.Second            // after no name server answered
+	minRefreshGap  = 100 * time.Millisecond // between refreshes on demand
+	forgetTopic    = 2 * time.Minute        // a name server that restarts knows no topics for up to 60 s
+	forgetBroker   = 10 * time.Minute
+)
+
+// refreshSoon asks for a refresh of brokers and routes, without waiting for it.
+func (c *Client) refreshSoon() {
+	select {
+	case c.refresh <- struct{}{}:
+	default:
+	}
+}
+
+// refreshLoop keeps the brokers and the routes of all topics ever asked for.
+func (c *Client) refreshLoop(first chan<- struct{}) {
+	for {
+		wait := c.cfg.RefreshEvery*9/10 + rand.N(c.cfg.RefreshEvery/5+1)
+		if err := c.refreshAll(); err != nil {
+			wait = min(wait, retryDiscovery)
+			c.log.DebugContext(c.ctx, "refreshing brokers and routes", "err", err)
+		}
+		if first != nil {
+			close(first)
+			first = nil
+		}
+		pause(c.ctx, minRefreshGap)
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.refresh:
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (c *Client) refreshAll() error {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.ReplyTimeout)
+	defer cancel()
+	masters, err := c.names.fetchMasters(ctx)
+	if err != nil {
+		return err
+	}
+	c.syncLinks(masters)
+	for topic := range *c.routes.Load() {
+		if _, err := c.fetchRoute(topic); err != nil && !IsCode(err, CodeTopicNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Route returns where a topic's queues are: from memory if the topic was asked
+// for before (then it is kept fresh in the background), else from a name server.
+// A topic that no name server knows is a BrokerError with CodeTopicNotExist.
+// The result is shared; it must not be changed.
+func (c *Client) Route(ctx context.Context, topic string) (*Route, error) {
+	if r := (*c.routes.Load())[topic]; r != nil {
+		return r, nil
+	}
+	return c.RefreshRoute(ctx, topic)
+}
+
+// RefreshRoute asks a name server now, whatever is in memory.
+func (c *Client) RefreshRoute(ctx context.Context, topic string) (*Route, error) {
+	result := c.fetching.DoChan(topic, func() (any, error) { return c.fetchRoute(topic) })
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*Route), nil
+	case <-ctx.Done():
+		return nil, notSent("route", "name servers", context.Cause(ctx))
+	}
+}
+
+// distrust reacts to a broker that refuses a topic which it should have: its
+// route is fetched again, and forgotten if name servers do not know it either.
+func (c *Client) distrust(topic string, err error) {
+	switch {
+	case IsCode(err, CodeTopicNotExist):
+		c.mu.Lock()
+		c.missing[topic] = time.Time{}
+		c.mu.Unlock()
+	case IsCode(err, CodeNoPermission), IsCode(err, CodeInvalidParameter), IsCode(err, CodeNotLeader):
+	default:
+		return
+	}
+	c.refreshSoon()
+}
+
+// fetchRoute asks for a route and keeps it. A topic that is no longer known is
+// forgotten only after a while: name servers that have just started know none.
+func (c *Client) fetchRoute(topic string) (*Route, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.ReplyTimeout)
+	defer cancel()
+	route, err := c.names.fetchRoute(ctx, topic)
+	if IsCode(err, CodeTopicNotExist) && c.missingFor(topic) > forgetTopic {
+		c.forgetRoute(topic)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range route.Queues {
+		c.ensureLink(Master{Name: q.Broker, Addr: q.Addr})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.missing, topic)
+	routes := maps.Clone(*c.routes.Load())
+	routes[topic] = &route
+	c.routes.Store(&routes)
+	return &route, nil
+}
+
+func (c *Client) missingFor(topic string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, kept := (*c.routes.Load())[topic]; !kept {
+		return 0
+	}
+	since, ok := c.missing[topic]
+	if !ok {
+		since = time.Now()
+		c.missing[topic] = since
+	}
+	return time.Since(since)
+}
+
+func (c *Client) forgetRoute(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.missing, topic)
+	routes := maps.Clone(*c.routes.Load())
+	delete(routes, topic)
+	c.routes.Store(&routes)
+}
+
+// syncLinks connects to new masters and lets go of those that are neither
+// listed nor connected for a long time. An empty list (a name server that has
+// just started) breaks nothing.
+func (c *Client) syncLinks(masters []Master) {
+	for _, m := range masters {
+		c.ensureLink(m)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, l := range *c.links.Load() {
+		if l.unlistedFor() > forgetBroker && l.current.Load() == nil {
+			c.replaceLink(name, nil)
+		}
+	}
+}
+
+// ensureLink makes sure that there is a link to the master, at its address.
+func (c *Client) ensureLink(m Master) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := (*c.links.Load())[m.Name]; l != nil && l.addr == m.Addr {
+		l.markListed()
+		return
+	}
+	if c.closed {
+		return
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	l := &link{
+		name: m.Name, addr: m.Addr, opts: c.opts, heartbeat: c.heartbeat, interval: c.cfg.HeartbeatEvery, log: c.log,
+		cancel: cancel, done: make(chan struct{}), settled: make(chan struct{}), listed: time.Now(),
+	}
+	c.replaceLink(m.Name, l)
+	go l.run(ctx)
+}
+
+// replaceLink is called with mu held. A link that is replaced stops by itself.
+func (c *Client) replaceLink(name string, l *link) {
+	links := maps.Clone(*c.links.Load())
+	if old := links[name]; old != nil {
+		c.loops.Go(old.stop)
+	}
+	delete(links, name)
+	if l != nil {
+		links[name] = l
+	}
+	c.links.Store(&links)
+}

@@ -1,0 +1,170 @@
+package remoting
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Codec is the encoding of a frame's header. A reply uses its request's codec.
+type Codec byte
+
+// The two header codecs (SerializeType of RocketMQ).
+const (
+	CodecJSON   Codec = 0
+	CodecBinary Codec = 1
+)
+
+// Limits on what is read from a peer. RocketMQ's own decoder stops at 16 MiB;
+// an answer of many messages stays far below either.
+const (
+	maxFrame  = 32 << 20 // bytes after the length word
+	maxHeader = 1 << 20
+	maxFields = 1 << 12
+)
+
+// Bits of a frame's flag.
+const (
+	flagReply  = 1 << 0
+	flagOneWay = 1 << 1
+)
+
+// protocolVersion is the ordinal of V5_3_1 in RocketMQ's MQVersion: the newest
+// that does not make a stopping server answer GO_AWAY (code 1500) instead of the
+// request, and new enough for plain JSON in routes (V4_9_4).
+const protocolVersion = 475
+
+// languageGo is GO in RocketMQ's LanguageCode.
+const languageGo = 9
+
+// Field is one of the named values in a frame's header (extFields).
+type Field struct{ Key, Value string }
+
+// Frame is one frame as received.
+type Frame struct {
+	Codec  Codec
+	Code   int // request code, or response code in a reply
+	Opaque int32
+	Flag   int32
+	Remark string
+	Fields []Field
+	Body   []byte
+}
+
+// Get returns the value of a field, or "" when it is not there. RocketMQ does
+// not tell an empty value from a missing one either.
+func (f *Frame) Get(key string) string {
+	for i := range f.Fields {
+		if f.Fields[i].Key == key {
+			return f.Fields[i].Value
+		}
+	}
+	return ""
+}
+
+func (f *Frame) isReply() bool  { return f.Flag&flagReply != 0 }
+func (f *Frame) isOneWay() bool { return f.Flag&flagOneWay != 0 }
+
+// frameReader reads frames off one connection; it is used by one goroutine.
+type frameReader struct {
+	r      *bufio.Reader
+	header []byte // reused
+	word   [8]byte
+}
+
+func newFrameReader(r io.Reader) *frameReader {
+	return &frameReader{r: bufio.NewReaderSize(r, 64<<10)}
+}
+
+// next reads one frame. What it returns is not overwritten by later calls. An
+// error means that the stream cannot be used any more; io.EOF that it ended
+// between two frames.
+func (fr *frameReader) next() (Frame, error) {
+	if _, err := io.ReadFull(fr.r, fr.word[:]); err != nil {
+		return Frame{}, err
+	}
+	codec, headerLen, bodyLen, err := parsePrefix(fr.word)
+	if err != nil {
+		return Frame{}, err
+	}
+	if cap(fr.header) < headerLen {
+		fr.header = make([]byte, headerLen)
+	}
+	header := fr.header[:headerLen]
+	if _, err := io.ReadFull(fr.r, header); err != nil {
+		return Frame{}, truncated(err)
+	}
+	frame, err := decodeHeader(codec, header)
+	if err != nil || bodyLen == 0 {
+		return frame, err
+	}
+	frame.Body = make([]byte, bodyLen)
+	_, err = io.ReadFull(fr.r, frame.Body)
+	return frame, truncated(err)
+}
+
+// parsePrefix reads the two length words. Everything is checked here, before
+// anything is allocated by it.
+func parsePrefix(word [8]byte) (codec Codec, headerLen, bodyLen int, err error) {
+	length := binary.BigEndian.Uint32(word[:4])
+	mark := binary.BigEndian.Uint32(word[4:])
+	headerLen = int(mark & 0xffffff)
+	if length < 4 || length > maxFrame {
+		return 0, 0, 0, fmt.Errorf("%w: length %d", ErrFrame, length)
+	}
+	if headerLen > maxHeader || headerLen > int(length)-4 {
+		return 0, 0, 0, fmt.Errorf("%w: header length %d in a frame of %d", ErrFrame, headerLen, length)
+	}
+	return Codec(mark >> 24), headerLen, int(length) - 4 - headerLen, nil
+}
+
+func decodeHeader(codec Codec, header []byte) (Frame, error) {
+	switch codec {
+	case CodecJSON:
+		return decodeJSONHeader(header)
+	case CodecBinary:
+		return decodeBinaryHeader(header)
+	}
+	return Frame{}, fmt.Errorf("%w: header codec %d", ErrFrame, codec)
+}
+
+// truncated turns the end of the stream inside a frame into what it is.
+func truncated(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// request is one frame to be sent.
+type request struct {
+	op     string // for errors
+	code   int
+	header header
+	body   []byte
+	flag   int32
+	opaque int32 // of a reply; requests get theirs from the connection
+}
+
+// header is a request's named values.
+type header interface{ appendFields(w *fieldWriter) }
+
+// appendFrame appends the whole frame to dst.
+func appendFrame(dst []byte, codec Codec, opaque int32, req *request) ([]byte, error) {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+	if codec == CodecJSON {
+		dst = appendJSONHeader(dst, opaque, req)
+	} else {
+		dst = appendBinaryHeader(dst, opaque, req)
+	}
+	headerLen := len(dst) - start - 8
+	length := 4 + headerLen + len(req.body)
+	if headerLen > maxHeader || length > maxFrame {
+		return dst[:start], fmt.Errorf("%w: frame of %d bytes, %d of them header", ErrInvalid, length, headerLen)
+	}
+	binary.BigEndian.PutUint32(dst[start:], uint32(length))
+	binary.BigEndian.PutUint32(dst[start+4:], uint32(codec)<<24|uint32(headerLen))
+	return append(dst, req.body...), nil
+}

@@ -1,0 +1,157 @@
+package remoting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// nameservers asks name servers, which all know the same: one after the other
+// until one answers, beginning with the one that answered last. Connections are
+// made when needed and kept.
+type nameservers struct {
+	addrs   []string
+	opts    *connOptions
+	timeout time.Duration // for one of them
+
+	mu        sync.Mutex
+	conns     map[string]*conn
+	dialing   map[string]chan struct{}
+	preferred int
+	lastOK    time.Time
+	lastErr   error
+	closed    bool
+}
+
+func newNameservers(addrs []string, opts *connOptions, timeout time.Duration) *nameservers {
+	return &nameservers{
+		addrs: addrs, opts: opts, timeout: timeout,
+		conns: make(map[string]*conn), dialing: make(map[string]chan struct{}),
+	}
+}
+
+// ask sends a request that may be repeated. An answer other than success (a name
+// server that has just started knows no topics yet) moves on to the next one
+// too; it is the result only when none does better.
+func (n *nameservers) ask(ctx context.Context, req *request) (Frame, error) {
+	var refused, failed error
+	start := n.first()
+	for i := range n.addrs {
+		at := (start + i) % len(n.addrs)
+		reply, err := n.askOne(ctx, n.addrs[at], req)
+		if err != nil {
+			failed = err
+			continue
+		}
+		n.answered(at)
+		if err := answer(req.op, n.addrs[at], &reply); err != nil {
+			refused = err
+			continue
+		}
+		return reply, nil
+	}
+	if refused != nil {
+		return Frame{}, refused
+	}
+	n.unreachable(failed)
+	return Frame{}, fmt.Errorf("no name server answered: %w", failed)
+}
+
+// askAll sends a request to every name server.
+func (n *nameservers) askAll(ctx context.Context, req *request) error {
+	var failed error
+	for _, addr := range n.addrs {
+		reply, err := n.askOne(ctx, addr, req)
+		if err == nil {
+			err = answer(req.op, addr, &reply)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+func (n *nameservers) askOne(ctx context.Context, addr string, req *request) (Frame, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	c, err := n.conn(ctx, addr)
+	if err != nil {
+		return Frame{}, notSent(req.op, addr, err)
+	}
+	return c.call(ctx, req, time.Time{})
+}
+
+// conn returns the live connection to addr. Of several callers one dials, the
+// others wait for it.
+func (n *nameservers) conn(ctx context.Context, addr string) (*conn, error) {
+	for {
+		n.mu.Lock()
+		c, dialing := n.conns[addr], n.dialing[addr]
+		switch {
+		case n.closed:
+			n.mu.Unlock()
+			return nil, ErrClosed
+		case c != nil && c.cause() == nil:
+			n.mu.Unlock()
+			return c, nil
+		case dialing == nil:
+			n.dialing[addr] = make(chan struct{})
+			n.mu.Unlock()
+			return n.dial(ctx, addr)
+		}
+		n.mu.Unlock()
+		select {
+		case <-dialing:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (n *nameservers) dial(ctx context.Context, addr string) (*conn, error) {
+	c, err := dial(ctx, "", addr, n.opts)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.dialing[addr])
+	delete(n.dialing, addr)
+	if err != nil {
+		return nil, err
+	}
+	if n.closed {
+		go c.close()
+		return nil, ErrClosed
+	}
+	n.conns[addr] = c
+	return c, nil
+}
+
+func (n *nameservers) first() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.preferred
+}
+
+func (n *nameservers) answered(at int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.preferred, n.lastOK, n.lastErr = at, time.Now(), nil
+}
+
+func (n *nameservers) unreachable(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lastErr = err
+}
+
+// close ends all connections.
+func (n *nameservers) close() {
+	n.mu.Lock()
+	n.closed = true
+	conns := n.conns
+	n.conns = nil
+	n.mu.Unlock()
+	for _, c := range conns {
+		c.close()
+	}
+}
