@@ -1,0 +1,17 @@
+package selector
+
+import (
+	"os"
+	"testing"
+
+	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+)
+
+func TestMain(m *testing.M) { os.Exit(stacktest.With(m).Run()) }
+
+// The class of the RocketMQ client itself picks, from the Maven artifacts that the stack runs on.
+func TestJavaHashEqualsTheJavaClient(t *testing.T) {
+	cases := javaCases(javaKeys)
+	classpath := stacktest.Shared(t).Classpath
+	compareWithJava(t, cases, askJava(t, cases, "-cp", classpath, "testdata/JavaHash.java", "client"))
+}
