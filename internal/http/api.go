@@ -1,0 +1,125 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Transactions runs and finds transactions; txn.Service does.
+type Transactions interface {
+	// Submit runs one transaction. Errors that are not *txn.Error are answered as internal.
+	Submit(ctx context.Context, r txn.Request) (*txn.Transaction, error)
+	// Get returns the transaction with the id, or a *txn.Error.
+	Get(ctx context.Context, id string) (*txn.Transaction, error)
+}
+
+// Readiness tells whether what the service depends on can be used now.
+type Readiness interface {
+	// Ready checks every dependency and returns before ctx ends.
+	Ready(ctx context.Context) []Check
+}
+
+// Check is the state of one dependency. Detail is shown to anybody who asks: it names what is missing, e.g. a topic, and
+// holds no secret.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+// Config is what the API is made of. All of it is required.
+type Config struct {
+	Transactions Transactions
+	Readiness    Readiness
+	Kinds        []*txn.Kind
+	OpenAPI      []byte // openapi.yaml, served as it is
+	Gatherer     prometheus.Gatherer
+	Registerer   prometheus.Registerer
+	Log          *slog.Logger
+}
+
+// api holds what the handlers need.
+type api struct {
+	Config
+	kinds    []byte // answer to GET /v1/kinds
+	duration *prometheus.HistogramVec
+	routes   chi.Routes
+}
+
+// New returns the handler of the whole API. It fails when a kind's path cannot be served; it panics when its metric is
+// registered already, as prometheus.MustRegister does.
+func New(config Config) (http.Handler, error) {
+	kinds, err := encodeKinds(config.Kinds)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the kinds: %w", err)
+	}
+	a := &api{Config: config, kinds: kinds, duration: newDuration(config.Registerer)}
+	router := chi.NewRouter()
+	a.routes = router
+	return router, a.route(router)
+}
+
+// route declares every route. A kind with a path of its own has an endpoint there that does what POST /v1/transactions
+// does. A route that is not in openapi.yaml, or the other way round, fails a test.
+func (a *api) route(r chi.Router) error {
+	r.Use(a.observe, middleware.GetHead)
+	r.NotFound(a.handle(a.notFound))
+	r.MethodNotAllowed(a.handle(a.methodNotAllowed))
+
+	// Transactions: run one, read one.
+	r.Post("/v1/transactions", a.handle(a.submit("")))
+	r.Get("/v1/transactions/{id}", a.handle(a.get))
+	// What this instance is configured to do.
+	r.Get("/v1/kinds", a.handle(a.listKinds))
+	// For those who run it.
+	r.Get("/healthz", a.handle(a.health))
+	r.Get("/readyz", a.handle(a.ready))
+	r.Get("/metrics", a.handle(a.metrics))
+	r.Get("/openapi.yaml", a.handle(a.openAPI))
+	// The kinds' own paths, last: they must not take the place of another route.
+	for _, kind := range a.Kinds {
+		if kind.Path == "" {
+			continue
+		}
+		if err := checkKindPath(r, kind.Path); err != nil {
+			return fmt.Errorf("path %q of kind %q: %w", kind.Path, kind.Name, err)
+		}
+		r.Post(kind.Path, a.handle(a.submit(kind.Name)))
+	}
+	return nil
+}
+
+// checkKindPath refuses a path that the router would read as a pattern, or that another route has.
+func checkKindPath(r chi.Router, path string) error {
+	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "{}*?# ") {
+		return errors.New("must begin with / and contain none of { } * ? # or spaces")
+	}
+	if len(allowed(r, path)) > 0 {
+		return errors.New("is taken by another route")
+	}
+	return nil
+}
+
+// allowed returns the methods that the router answers on the path.
+func allowed(routes chi.Routes, path string) []string {
+	var methods []string
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if routes.Match(chi.NewRouteContext(), method, path) {
+			methods = append(methods, method)
+			if method == http.MethodGet {
+				methods = append(methods, http.MethodHead)
+			}
+		}
+	}
+	return methods
+}

@@ -1,0 +1,91 @@
+package http
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// maxBody bounds a request's body, in bytes. It leaves room beside the largest payload (txn.MaxMessageSize) for the
+// arguments that are not sent to the broker.
+const maxBody = 5 << 20
+
+// firstRead bounds what is allocated on the word of a Content-Length alone.
+const firstRead = 64 << 10
+
+// readBody returns the body of a JSON request. It is not reused: the payload is a part of it, and may outlive the
+// request.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if err := checkMediaType(r.Header); err != nil {
+		return nil, err
+	}
+	if r.ContentLength > maxBody {
+		w.Header().Set("Connection", "close") // the body is not read, so nothing can follow it
+		return nil, errBodyTooLarge
+	}
+	data, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return nil, errBodyTooLarge
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, invalidBody("the body did not arrive in time", err)
+	}
+	if err != nil {
+		return nil, invalidBody("the body could not be read to its end", err)
+	}
+	return data, nil
+}
+
+var errBodyTooLarge = txn.Errorf(txn.CodePayloadTooLarge, "the body is larger than %d bytes", maxBody)
+
+func invalidBody(message string, cause error) error {
+	err := txn.Invalid(txn.FieldError{Message: message})
+	err.Cause = cause
+	return err
+}
+
+// readAll is io.ReadAll with a hint, which is negative when the length is not known.
+func readAll(body io.Reader, length int64) ([]byte, error) {
+	if length < 0 || length > firstRead {
+		length = firstRead
+	}
+	data := make([]byte, 0, length+1) // one more, to see the end without growing
+	for {
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF { //nolint:errorlint // as io.ReadAll: io.Reader's contract
+			return data, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the body: %w", err)
+		}
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+	}
+}
+
+// checkMediaType refuses what is not plain JSON in UTF-8 (RFC 8259, section 8.1).
+func checkMediaType(header http.Header) error {
+	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return txn.Errorf(txn.CodeUnsupportedMedia, "a body with a Content-Encoding is not accepted")
+	}
+	contentType := header.Get("Content-Type")
+	if contentType == "application/json" {
+		return nil
+	}
+	media, parameters, err := mime.ParseMediaType(contentType)
+	if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
+		return txn.Errorf(txn.CodeUnsupportedMedia, "the Content-Type must be application/json")
+	}
+	if charset, given := parameters["charset"]; given && !strings.EqualFold(charset, "utf-8") {
+		return txn.Errorf(txn.CodeUnsupportedMedia, "the charset must be utf-8")
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// readyTimeout bounds all checks of one /readyz; shorter than the probes' usual timeouts would be too strict for a
+// database that is only slow.
+const readyTimeout = 3 * time.Second
+
+// handler answers a request, or returns an error before it has written anything.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// handle adapts a handler: the one place where errors become answers.
+func (a *api) handle(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			fail(w, err)
+		}
+	}
+}
+
+// submit runs one transaction: of the named kind, or of the kind that the body names when name is empty.
+func (a *api) submit(name string) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		data, err := readBody(w, r)
+		if err != nil {
+			return err
+		}
+		request, err := decodeRequest(data, name)
+		if err != nil {
+			return err
+		}
+		fromHeader, err := takeIdempotencyKey(&request, r.Header)
+		if err != nil {
+			return err
+		}
+		request.Traceparent = traceparent(r.Header)
+		t, err := a.Transactions.Submit(r.Context(), request)
+		if err != nil && fromHeader {
+			return blameHeader(err)
+		}
+		if err != nil {
+			return err
+		}
+		return writeSubmitted(w, t)
+	}
+}
+
+// takeIdempotencyKey lets the header Idempotency-Key give the id, and tells whether only the header did.
+func takeIdempotencyKey(r *txn.Request, header http.Header) (bool, error) {
+	keys, given := header["Idempotency-Key"]
+	switch {
+	case !given:
+		return false, nil
+	case len(keys) > 1:
+		return false, txn.Invalid(txn.FieldError{Pointer: "/id", Message: "the header Idempotency-Key is given more than once"})
+	case keys[0] == "":
+		return false, txn.Invalid(txn.FieldError{Pointer: "/id", Message: "the header Idempotency-Key must not be empty"})
+	case r.ID == "":
+		r.ID = keys[0]
+		return true, nil
+	case r.ID != keys[0]:
+		return false, txn.Invalid(txn.FieldError{Pointer: "/id", Message: "differs from the header Idempotency-Key"})
+	default:
+		return false, nil
+	}
+}
+
+// blameHeader says of what is wrong with the id that it came with the header. The error may be shared: it is copied.
+func blameHeader(err error) error {
+	e, ok := errors.AsType[*txn.Error](err)
+	if !ok || e.Code != txn.CodeInvalidRequest {
+		return err
+	}
+	fields := slices.Clone(e.Fields)
+	for i := range fields {
+		if fields[i].Pointer == "/id" {
+			fields[i].Message = "the header Idempotency-Key " + fields[i].Message
+		}
+	}
+	blamed := txn.Invalid(fields...)
+	blamed.Cause = e.Cause
+	return blamed
+}
+
+func (a *api) get(w http.ResponseWriter, r *http.Request) error {
+	id := chi.URLParam(r, "id")
+	if r.URL.RawPath != "" { // then the router has matched the escaped form
+		var err error
+		if id, err = url.PathUnescape(id); err != nil {
+			return errNoSuchID
+		}
+	}
+	if !isID(id) {
+		return errNoSuchID
+	}
+	t, err := a.Transactions.Get(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return writeTransaction(w, http.StatusOK, t)
+}
+
+var errNoSuchID = txn.Errorf(txn.CodeNotFound, "no transaction has this id")
+
+// isID tells whether a transaction can have the id at all, so that others are not looked up: PostgreSQL would not even
+// take some of them.
+func isID(id string) bool {
+	return id != "" && len(id) <= txn.MaxIDLength && isPrintable(id)
+}
+
+// isPrintable tells whether s is of printable ASCII without spaces.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *api) listKinds(w http.ResponseWriter, _ *http.Request) error {
+	write(w, http.StatusOK, typeJSON, a.kinds)
+	return nil
+}
+
+func (a *api) health(w http.ResponseWriter, _ *http.Request) error {
+	write(w, http.StatusOK, typeJSON, []byte(`{"status":"ok"}`))
+	return nil
+}
+
+// readyJSON is the answer of /readyz, also when it is 503: it is no problem document, for those who probe it look for the
+// dependency's name.
+type readyJSON struct {
+	Status string  `json:"status"`
+	Checks []Check `json:"checks"`
+}
+
+func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	answer, status := readyJSON{Status: "ready", Checks: a.Readiness.Ready(ctx)}, http.StatusOK
+	if slices.ContainsFunc(answer.Checks, func(c Check) bool { return !c.OK }) {
+		answer.Status, status = "not_ready", http.StatusServiceUnavailable
+	}
+	return writeJSON(w, status, typeJSON, answer)
+}
+
+// metrics gathers first, so that a collector's error is an error answer and not half a page.
+func (a *api) metrics(w http.ResponseWriter, r *http.Request) error {
+	families, err := a.Gatherer.Gather()
+	if err != nil {
+		return &txn.Error{Code: txn.CodeInternal, Detail: "gathering metrics", Cause: err}
+	}
+	gathered := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return families, nil })
+	setCommon(w.Header())
+	promhttp.HandlerFor(gathered, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) error {
+	write(w, http.StatusOK, typeYAML, a.OpenAPI)
+	return nil
+}
+
+func (a *api) notFound(_ http.ResponseWriter, _ *http.Request) error {
+	return txn.Errorf(txn.CodeNotFound, "nothing is served at this path")
+}
+
+// methodNotAllowed also gets the methods that the router does not know, whatever the path.
+func (a *api) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	path := r.URL.RawPath
+	if path == "" {
+		path = r.URL.Path
+	}
+	methods := allowed(a.routes, path)
+	if len(methods) == 0 {
+		return a.notFound(w, r)
+	}
+	allow := strings.Join(methods, ", ")
+	w.Header().Set("Allow", allow)
+	return txn.Errorf(codeMethodNotAllowed, "this path answers %s", allow)
+}

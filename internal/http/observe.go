@@ -1,0 +1,156 @@
+package http
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// maxRequestID bounds a client's X-Request-Id, in bytes.
+const maxRequestID = 128
+
+// statusClientGone is the status in log and metrics of a request whose client hung up before the answer (nginx's 499):
+// what was answered then says nothing about the service.
+const statusClientGone = 499
+
+// recorder keeps what log and metrics tell of a request.
+type recorder struct {
+	http.ResponseWriter
+	requestID string
+	status    int // 0 until the header is written
+	err       error
+}
+
+// WriteHeader notes the status.
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && status >= http.StatusOK {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write notes that the header is written by it.
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(p) //nolint:wrapcheck // only passed on
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func newDuration(reg prometheus.Registerer) *prometheus.HistogramVec {
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "http_request_duration_seconds",
+		Help:    "Time from a request's header to the end of its answer, by method, route pattern and status (499: the client hung up).",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"method", "route", "status"})
+	reg.MustRegister(duration)
+	return duration
+}
+
+// observe is around all routes: it gives each request its id, one log record and one observation, and turns a panic into
+// a 500.
+func (a *api) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		rec := &recorder{ResponseWriter: w, requestID: requestID(r.Header)}
+		w.Header().Set("X-Request-Id", rec.requestID)
+		defer func() {
+			aborted := rec.recovered(recover())
+			a.record(r, rec, time.Since(start))
+			if aborted != nil {
+				panic(aborted)
+			}
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+// requestID returns the client's id of the request when it can be repeated safely, or a new one.
+func requestID(header http.Header) string {
+	if id := header.Get("X-Request-Id"); id != "" && len(id) <= maxRequestID && isPrintable(id) {
+		return id
+	}
+	return rand.Text()
+}
+
+// recovered answers a panic, with its stack for the log. When the answer has begun it can only be cut off, so that the
+// client does not take it for complete: the result is what to panic with.
+func (r *recorder) recovered(cause any) any {
+	switch {
+	case cause == nil:
+		return nil
+	case cause == http.ErrAbortHandler: //nolint:errorlint // net/http panics with this very value
+		return cause
+	}
+	err := &txn.Error{Code: txn.CodeInternal, Detail: "panic", Cause: fmt.Errorf("%v\n%s", cause, debug.Stack())}
+	if r.status != 0 {
+		r.err, r.status = err, http.StatusInternalServerError
+		return http.ErrAbortHandler
+	}
+	fail(r, err)
+	return nil
+}
+
+// record logs and counts a request. It tells nothing that the client sent but the request id: a path may hold a
+// transaction's id, and errors of the client's making may repeat its input.
+func (a *api) record(r *http.Request, rec *recorder, took time.Duration) {
+	route, method, status := chi.RouteContext(r.Context()).RoutePattern(), methodLabel(r.Method), rec.status
+	if route == "" {
+		route = "unmatched"
+	}
+	if rec.err != nil && r.Context().Err() != nil {
+		status = statusClientGone
+	}
+	a.duration.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
+	level := levelOf(status)
+	if !a.Log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("method", method), slog.String("route", route), slog.Int("status", status),
+		slog.Duration("duration", took), slog.String("request_id", rec.requestID),
+	}
+	if rec.err != nil {
+		attrs = append(attrs, slog.String("code", string(txn.CodeOf(rec.err))))
+		if rec.status >= http.StatusInternalServerError {
+			attrs = append(attrs, slog.Any("error", rec.err))
+		}
+	}
+	a.Log.LogAttrs(context.WithoutCancel(r.Context()), level, "request", attrs...)
+}
+
+// levelOf keeps the log quiet about what went well.
+func levelOf(status int) slog.Level {
+	switch {
+	case status >= http.StatusInternalServerError:
+		return slog.LevelError
+	case status >= http.StatusBadRequest:
+		return slog.LevelInfo
+	default:
+		return slog.LevelDebug
+	}
+}
+
+// methodLabel keeps the label's values few: clients can send any word.
+func methodLabel(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return method
+	default:
+		return "other"
+	}
+}

@@ -1,0 +1,105 @@
+package http
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// codeMethodNotAllowed is the one code that has no meaning outside of HTTP.
+const codeMethodNotAllowed txn.Code = "method_not_allowed"
+
+// answers is the one table from codes to answers. openapi.yaml lists the same codes.
+var answers = map[txn.Code]struct {
+	status int
+	title  string
+}{
+	txn.CodeInvalidRequest:      {http.StatusBadRequest, "The request is not valid"},
+	txn.CodeNotFound:            {http.StatusNotFound, "Not found"},
+	txn.CodeUnknownKind:         {http.StatusNotFound, "Unknown kind"},
+	codeMethodNotAllowed:        {http.StatusMethodNotAllowed, "Method not allowed"},
+	txn.CodeConflict:            {http.StatusConflict, "Conflict with another request"},
+	txn.CodePayloadTooLarge:     {http.StatusRequestEntityTooLarge, "Payload too large"},
+	txn.CodeUnsupportedMedia:    {http.StatusUnsupportedMediaType, "Unsupported media type"},
+	txn.CodeRejected:            {http.StatusUnprocessableEntity, "Rejected by the local transaction"},
+	txn.CodeIdempotencyMismatch: {http.StatusUnprocessableEntity, "Id used for another request"},
+	txn.CodeOverloaded:          {http.StatusServiceUnavailable, "Overloaded"},
+	txn.CodeBrokerUnavailable:   {http.StatusServiceUnavailable, "Broker unavailable"},
+	txn.CodeDatabaseUnavailable: {http.StatusServiceUnavailable, "Database unavailable"},
+	txn.CodeInternal:            {http.StatusInternalServerError, "Internal error"},
+}
+
+// problemJSON is the schema Problem of openapi.yaml (RFC 9457).
+type problemJSON struct {
+	Type      string           `json:"type"`
+	Title     string           `json:"title"`
+	Status    int              `json:"status"`
+	Detail    string           `json:"detail"`
+	Code      txn.Code         `json:"code"`
+	RequestID string           `json:"request_id"`
+	Errors    []fieldErrorJSON `json:"errors,omitempty"`
+	Rejection *rejectionJSON   `json:"rejection,omitempty"`
+}
+
+type fieldErrorJSON struct {
+	Pointer string `json:"pointer"`
+	Message string `json:"message"`
+}
+
+// internalError is all that clients are told of an error that nobody foresaw; the log has the rest.
+var internalError = txn.Errorf(txn.CodeInternal, "something went wrong here; the log has the cause under this request_id")
+
+// fail answers with a problem document, and notes the error for the log.
+func fail(w http.ResponseWriter, err error) {
+	var id string
+	if rec, ok := w.(*recorder); ok {
+		rec.err, id = err, rec.requestID
+	}
+	e, ok := errors.AsType[*txn.Error](err)
+	if !ok || e.Code == txn.CodeInternal {
+		e = internalError
+	}
+	answer, known := answers[e.Code]
+	if !known {
+		e, answer = internalError, answers[txn.CodeInternal]
+	}
+	if answer.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter(e.RetryAfter))
+	}
+	problem := problemJSON{
+		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: e.Detail,
+		Code: e.Code, RequestID: id, Errors: fieldErrors(e.Fields), Rejection: rejectionOf(e.Rejection),
+	}
+	if err := writeJSON(w, answer.status, typeProblem, problem); err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+// retryAfter returns whole seconds, rounded up and at least one: 0 would ask for a retry at once.
+func retryAfter(d time.Duration) string {
+	return strconv.Itoa(max(1, int((d+time.Second-1)/time.Second)))
+}
+
+func fieldErrors(fields []txn.FieldError) []fieldErrorJSON {
+	fields = fields[:min(len(fields), maxFieldErrors)]
+	out := make([]fieldErrorJSON, 0, len(fields))
+	for _, f := range fields {
+		out = append(out, fieldErrorJSON{shorten(f.Pointer), f.Message})
+	}
+	return out
+}
+
+// maxPointerLength bounds what is repeated of a request, in bytes.
+const maxPointerLength = 1024
+
+// shorten returns the pointer, or that of the nearest value around it that is not too long.
+func shorten(pointer string) string {
+	for len(pointer) > maxPointerLength {
+		pointer = pointer[:strings.LastIndexByte(pointer, '/')]
+	}
+	return pointer
+}
