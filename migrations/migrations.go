@@ -2,20 +2,21 @@
 // no other package of this module.
 //
 // There are two sets: core is what the service needs, in the schema txsvc; example holds the tables of the shipped
-// kinds, in the schema that search_path names, and is for trying things out. Each has its own version table.
+// kinds, in the schema public, and is for trying things out. Each has its own version table.
 package migrations
 
 import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver that goose uses
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 )
 
 //go:embed core/*.sql example/*.sql
@@ -38,11 +39,17 @@ type Status struct {
 	Applied bool
 }
 
-// Up applies what is missing of the sets, one replica at a time (an advisory lock in the database).
+// Up applies what is missing of the sets. Several may call it at once: one works, the others wait for it.
 func Up(ctx context.Context, url string, sets ...Set) error {
-	return each(ctx, url, sets, func(p *goose.Provider, set Set) error {
-		if _, err := p.Up(ctx); err != nil {
-			return fmt.Errorf("applying the %s migrations: %w", set, err)
+	return locked(ctx, url, func(db *sql.DB) error {
+		for _, set := range sets {
+			provider, err := newProvider(db, set)
+			if err != nil {
+				return err
+			}
+			if _, err := provider.Up(ctx); err != nil {
+				return fmt.Errorf("applying the %s migrations: %w", set, err)
+			}
 		}
 		return nil
 	})
@@ -50,59 +57,101 @@ func Up(ctx context.Context, url string, sets ...Set) error {
 
 // Down takes the newest applied migration of the set back. It loses the data of what it drops.
 func Down(ctx context.Context, url string, set Set) error {
-	return each(ctx, url, []Set{set}, func(p *goose.Provider, set Set) error {
-		if _, err := p.Down(ctx); err != nil {
+	return locked(ctx, url, func(db *sql.DB) error {
+		provider, err := newProvider(db, set)
+		if err != nil {
+			return err
+		}
+		_, err = provider.Down(ctx)
+		if errors.Is(err, goose.ErrNoNextVersion) {
+			return fmt.Errorf("no %s migration is applied", set)
+		}
+		if err != nil {
 			return fmt.Errorf("taking back a %s migration: %w", set, err)
 		}
 		return nil
 	})
 }
 
-// List returns all migrations of the sets, oldest first.
+// List returns all migrations of the sets, oldest first. It changes nothing: an operator who may only read can call it.
 func List(ctx context.Context, url string, sets ...Set) ([]Status, error) {
-	var list []Status
-	err := each(ctx, url, sets, func(p *goose.Provider, set Set) error {
-		statuses, err := p.Status(ctx)
-		if err != nil {
-			return fmt.Errorf("reading the status of the %s migrations: %w", set, err)
-		}
-		for _, s := range statuses {
-			list = append(list, Status{Set: set, Version: s.Source.Version, File: s.Source.Path, Applied: s.State == goose.StateApplied})
-		}
-		return nil
-	})
-	return list, err
-}
-
-func each(ctx context.Context, url string, sets []Set, do func(*goose.Provider, Set) error) error {
-	db, err := sql.Open("pgx", url)
+	db, err := open(url)
 	if err != nil {
-		return fmt.Errorf("opening the database: %w", err)
+		return nil, err
 	}
 	defer db.Close()
-	if err := createSchema(ctx, db); err != nil {
-		return err
-	}
+	var list []Status
 	for _, set := range sets {
+		applied, err := appliedVersions(ctx, db, set)
+		if err != nil {
+			return nil, fmt.Errorf("reading the status of the %s migrations: %w", set, err)
+		}
 		provider, err := newProvider(db, set)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := do(provider, set); err != nil {
-			return err
+		for _, source := range provider.ListSources() {
+			list = append(list, Status{Set: set, Version: source.Version, File: source.Path, Applied: applied[source.Version]})
 		}
 	}
-	return nil
+	return list, nil
 }
 
-// createSchema makes the schema that holds the version tables too, before goose looks for them. Two replicas may get
-// here at once, and CREATE SCHEMA IF NOT EXISTS does not wait for the other: the lock does.
-func createSchema(ctx context.Context, db *sql.DB) error {
-	_, err := db.ExecContext(ctx, `DO $$ BEGIN PERFORM pg_advisory_xact_lock(7819001); CREATE SCHEMA IF NOT EXISTS txsvc; END $$`)
-	if err != nil {
-		return fmt.Errorf("creating the schema txsvc: %w", err)
+func appliedVersions(ctx context.Context, db *sql.DB, set Set) (map[int64]bool, error) {
+	var exists bool
+	if err := db.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, set.table()).Scan(&exists); err != nil || !exists {
+		return nil, err
 	}
-	return nil
+	rows, err := db.QueryContext(ctx, `SELECT version_id FROM `+set.table()+` WHERE is_applied`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	applied := make(map[int64]bool)
+	for rows.Next() {
+		var version int64
+		if err := rows.Scan(&version); err != nil {
+			return nil, err
+		}
+		applied[version] = true
+	}
+	return applied, rows.Err()
+}
+
+// table is where goose keeps which migrations of the set are applied.
+func (s Set) table() string { return "txsvc.migrations_" + string(s) }
+
+// open returns a handle for the URL, without the pool's parameters that it may have, and without the time limit for
+// statements that the user may have: a large table takes long to change.
+func open(url string) (*sql.DB, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("the database URL is not valid") // pgx's error may quote the password
+	}
+	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
+	config.ConnConfig.RuntimeParams["application_name"] = "txsvc migrate"
+	return stdlib.OpenDB(*config.ConnConfig), nil
+}
+
+// locked calls do while it holds a lock in the database, with the schema of the version tables in place. The lock ends
+// with its connection, so nothing that dies leaves it behind.
+func locked(ctx context.Context, url string, do func(*sql.DB) error) error {
+	db, err := open(url)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting to the database: %w", err)
+	}
+	defer conn.Close()
+	for _, statement := range []string{`SELECT pg_advisory_lock(7819001)`, `CREATE SCHEMA IF NOT EXISTS txsvc`} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("preparing the database for migrations: %w", err)
+		}
+	}
+	return do(db)
 }
 
 func newProvider(db *sql.DB, set Set) (*goose.Provider, error) {
@@ -110,16 +159,11 @@ func newProvider(db *sql.DB, set Set) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	store, err := database.NewStore(database.DialectPostgres, set.table())
 	if err != nil {
 		return nil, err
 	}
-	store, err := database.NewStore(database.DialectPostgres, "txsvc.migrations_"+string(set))
-	if err != nil {
-		return nil, err
-	}
-	provider, err := goose.NewProvider("", db, sub, goose.WithStore(store), goose.WithSessionLocker(locker),
-		goose.WithDisableGlobalRegistry(true))
+	provider, err := goose.NewProvider("", db, sub, goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return nil, fmt.Errorf("reading the %s migrations: %w", set, err)
 	}
