@@ -65,9 +65,8 @@ func (d *decoder) object() error {
 	if err := d.each(d.field); err != nil {
 		return err
 	}
-	if _, err := d.json.ReadToken(); err != io.EOF { //nolint:errorlint // jsontext returns it as it is
-		d.add("", "there is something after the JSON object, at byte %d", d.json.InputOffset())
-		return errStop
+	if rest := bytes.TrimLeft(d.data[d.json.InputOffset():], " \t\r\n"); len(rest) > 0 {
+		d.add("", "there is something after the JSON object, at byte %d", len(d.data)-len(rest))
 	}
 	return nil
 }

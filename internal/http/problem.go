@@ -71,7 +71,7 @@ func fail(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", retryAfter(e.RetryAfter))
 	}
 	problem := problemJSON{
-		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: e.Detail,
+		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: clip(e.Detail),
 		Code: e.Code, RequestID: id, Errors: fieldErrors(e.Fields), Rejection: rejectionOf(e.Rejection),
 	}
 	if err := writeJSON(w, answer.status, typeProblem, problem); err != nil {
@@ -88,17 +88,25 @@ func fieldErrors(fields []txn.FieldError) []fieldErrorJSON {
 	fields = fields[:min(len(fields), maxFieldErrors)]
 	out := make([]fieldErrorJSON, 0, len(fields))
 	for _, f := range fields {
-		out = append(out, fieldErrorJSON{shorten(f.Pointer), f.Message})
+		out = append(out, fieldErrorJSON{shorten(f.Pointer), clip(f.Message)})
 	}
 	return out
 }
 
-// maxPointerLength bounds what is repeated of a request, in bytes.
-const maxPointerLength = 1024
+// maxRepeated bounds what is repeated of a request, in bytes.
+const maxRepeated = 1024
+
+// clip cuts a text that is too long, between two characters.
+func clip(text string) string {
+	if len(text) <= maxRepeated {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxRepeated], "") + "…"
+}
 
 // shorten returns the pointer, or that of the nearest value around it that is not too long.
 func shorten(pointer string) string {
-	for len(pointer) > maxPointerLength {
+	for len(pointer) > maxRepeated {
 		pointer = pointer[:strings.LastIndexByte(pointer, '/')]
 	}
 	return pointer

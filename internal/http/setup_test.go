@@ -121,12 +121,17 @@ func (h *harness) serve(r *http.Request) *answer {
 // post posts JSON; headers are names and values in turn.
 func (h *harness) post(path, body string, headers ...string) *answer {
 	h.t.Helper()
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
+	r := newRequest(path, body)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	return h.serve(r)
+}
+
+func newRequest(path, body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	return r
 }
 
 func (h *harness) get(path string) *answer {

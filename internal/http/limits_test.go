@@ -1,0 +1,106 @@
+package http_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+const limit = 5 << 20
+
+// bodyOf returns a request body of exactly size bytes.
+func bodyOf(size int) string {
+	const head, tail = `{"shard_key":"acme","payload":"`, `"}`
+	return head + strings.Repeat("x", size-len(head)-len(tail)) + tail
+}
+
+func TestBodyLimit(t *testing.T) {
+	for _, test := range []struct {
+		size    int
+		chunked bool
+		status  int
+	}{
+		{limit, false, 201},
+		{limit, true, 201},
+		{limit + 1, false, 413},
+		{limit + 1, true, 413},
+		{4 * limit, true, 413},
+	} {
+		t.Run(fmt.Sprintf("%d chunked=%t", test.size, test.chunked), func(t *testing.T) {
+			h := setup(t)
+			server := httptest.NewServer(h.handler)
+			defer server.Close()
+			var body io.Reader = strings.NewReader(bodyOf(test.size))
+			if test.chunked {
+				body = struct{ io.Reader }{body} // a reader of no known length
+			}
+			response, err := server.Client().Post(server.URL+"/v1/orders", "application/json", body) //nolint:noctx // a test
+			if err != nil {
+				t.Fatalf("POST: %v", err)
+			}
+			defer response.Body.Close()
+			text, _ := io.ReadAll(response.Body)
+			if response.StatusCode != test.status {
+				t.Fatalf("got %d, want %d: %.300s", response.StatusCode, test.status, text)
+			}
+			if test.status == 413 && !strings.Contains(string(text), `"code":"payload_too_large"`) {
+				t.Errorf("got %s, want code payload_too_large", text)
+			}
+		})
+	}
+}
+
+// TestDeclaredLengthIsEnough: a body that says that it is too large is answered before one byte of it has come.
+func TestDeclaredLengthIsEnough(t *testing.T) {
+	h := setup(t)
+	server := httptest.NewServer(h.handler)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String()) //nolint:noctx // a test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", limit+1)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("reading the answer: %v", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestEntityTooLarge || !response.Close {
+		t.Errorf("got %d and close %t, want 413 and a closed connection", response.StatusCode, response.Close)
+	}
+}
+
+// TestBodyThatEndsEarly: the client has gone, so only the log can tell.
+func TestBodyThatEndsEarly(t *testing.T) {
+	h := setup(t)
+	server := httptest.NewServer(h.handler)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String()) //nolint:noctx // a test
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	conn.Close()
+	eventually(t, func() bool { return strings.Contains(h.log.String(), `"code":"invalid_request"`) })
+	if len(h.requests) > 0 {
+		t.Errorf("got %d requests in the flow, want none", len(h.requests))
+	}
+}
+
+// eventually polls until the condition holds.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the condition did not come true within 10 s")
+		}
+	}
+}
