@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -32,7 +33,9 @@ type decoder struct {
 // decodeRequest returns the request in data. Its payload and arguments are parts of data, byte for byte as sent. Errors
 // are *txn.Error with CodeInvalidRequest.
 func decodeRequest(data []byte, kind string) (txn.Request, error) {
-	d := &decoder{data: data, json: jsontext.NewDecoder(bytes.NewBuffer(data)), kind: kind, request: txn.Request{Kind: kind}}
+	source := sources.Get().(*source) //nolint:forcetypeassert // the pool holds nothing else
+	defer source.release(len(data))
+	d := &decoder{data: data, json: source.open(data), kind: kind, request: txn.Request{Kind: kind}}
 	if err := d.object(); err != nil {
 		d.syntax(err)
 	} else if len(d.wrong) == 0 && d.request.Kind == "" {
@@ -42,6 +45,31 @@ func decodeRequest(data []byte, kind string) (txn.Request, error) {
 		return txn.Request{}, txn.Invalid(d.wrong...)
 	}
 	return d.request, nil
+}
+
+// source is a tokenizer that is reused: what it allocates to find names that are given twice is most of its cost.
+type source struct {
+	json   jsontext.Decoder
+	buffer bytes.Buffer
+}
+
+var sources = sync.Pool{New: func() any { return new(source) }}
+
+// maxKeptBody is the size of bodies, in bytes, up to which a source is reused: larger ones may have made it large.
+const maxKeptBody = 64 << 10
+
+func (s *source) open(data []byte) *jsontext.Decoder {
+	s.buffer = *bytes.NewBuffer(data)
+	s.json.Reset(&s.buffer)
+	return &s.json
+}
+
+// release lets go of the body, of which size is the length.
+func (s *source) release(size int) {
+	if size <= maxKeptBody {
+		s.open(nil)
+		sources.Put(s)
+	}
 }
 
 func (d *decoder) add(pointer jsontext.Pointer, format string, args ...any) {
