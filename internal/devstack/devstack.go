@@ -241,8 +241,8 @@ func (s *Stack) MQAdmin(ctx context.Context, args ...string) (string, error) {
 // Postgres is the database server.
 func (s *Stack) Postgres() *Process { return s.postgres }
 
-// Namesrv is the name server. After a restart it knows a broker again once that
-// has reported itself, which happens every 10 s.
+// Namesrv is the name server. Its Start returns when it knows every broker again
+// that runs and is not paused.
 func (s *Stack) Namesrv() *Process { return s.namesrv }
 
 // Broker is the i-th broker, from 0; its name is [BrokerName](i).

@@ -14,13 +14,19 @@ const waitForGo = `read -r go || exit 1; exec "$@" </dev/null`
 
 // guardScript ends process $1 once its own standard input closes without a line:
 // signal $2 at once, signal $3 after 5 s, SIGKILL after 12 s. SIGCONT makes a
-// paused process see the signal.
+// paused process see the signal. A zombie counts as ended: where process 1 does not
+// reap, as in many containers, it stays one for ever.
 const guardScript = `
 trap '' HUP INT QUIT TERM
 if read -r dismissed; then exit 0; fi
+lives() {
+  kill -0 "$1" || return 1
+  [ -r "/proc/$1/stat" ] || return 0
+  read -r pid name state rest <"/proc/$1/stat" && [ "$state" != Z ]
+}
 kill -"$2" "$1"; kill -CONT "$1"
 tenths=0
-while kill -0 "$1"; do
+while lives "$1" && [ "$tenths" -lt 150 ]; do
   tenths=$((tenths + 1))
   [ "$tenths" -eq 50 ] && kill -"$3" "$1"
   [ "$tenths" -ge 120 ] && kill -KILL "$1"

@@ -105,29 +105,30 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// cacheDir is the configured directory, else the user's own, else, where the
-// cluster's owner cannot reach that, one for the system.
+// cacheDir is the configured directory, else the user's own. Where the cluster's
+// owner cannot reach root's own, it is one of the system's.
 func cacheDir(configured string, o *owner) (string, error) {
 	if configured != "" {
 		return configured, os.MkdirAll(configured, 0o755)
 	}
-	candidates := []string{"/var/cache", "/var/tmp"}
-	if own, err := os.UserCacheDir(); err == nil {
-		candidates = append([]string{own}, candidates...)
-	}
-	var failed []error
-	for _, parent := range candidates {
+	parent, err := os.UserCacheDir()
+	if err == nil {
 		dir := filepath.Join(parent, "txsvc", "stack")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		if o.reaches(dir) {
+		if err = os.MkdirAll(dir, 0o755); err == nil && o.reaches(dir) {
 			return dir, nil
 		}
-		failed = append(failed, fmt.Errorf("the user %s cannot reach %s", o.name, dir))
 	}
-	return "", errors.Join(failed...)
+	if o == nil {
+		return "", err
+	}
+	dir := filepath.Join("/var/cache", "txsvc", "stack")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if !o.reaches(dir) {
+		return "", fmt.Errorf("the user %s cannot reach %s", o.name, dir)
+	}
+	return dir, nil
 }
 
 func fetchRocketMQ(ctx context.Context, dir string) error {

@@ -118,7 +118,7 @@ func (r *running) over() bool {
 }
 
 func (p *Process) awaitReady(ctx context.Context, r *running) error {
-	tick := time.NewTicker(25 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := p.tryReady(ctx, r)

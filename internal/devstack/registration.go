@@ -13,44 +13,93 @@ import (
 
 // Request codes of RocketMQ's remoting protocol (RequestCode.java).
 const (
-	codeBrokerRuntimeInfo = 28
-	codeClusterInfo       = 106
+	codeUpdateBrokerConfig = 25
+	codeBrokerRuntimeInfo  = 28
+	codeClusterInfo        = 106
 )
 
 // maxReply bounds what is read of a reply, in bytes.
 const maxReply = 16 << 20
+
+// refusal is a reply that says no: whoever sent it is alive.
+type refusal struct {
+	code   int
+	remark string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("answered with code %d: %s", r.code, r.remark) }
 
 // brokerReady holds when this life of the broker has said that it is up, which it
 // does after it has reported itself to the name server, when the name server knows
 // it at its address, and when it answers itself. The first condition is there
 // because the name server may for a moment still know the life before.
 func (s *Stack) brokerReady(ctx context.Context, i int) error {
-	name, addr := BrokerName(i), fmt.Sprintf("127.0.0.1:%d", s.ports.Brokers[i])
-	if !strings.Contains(s.brokers[i].said(), "boot success") {
+	if !s.brokers[i].booted() {
 		return errors.New("it has not said that it is up")
 	}
+	if err := s.registered(ctx, i); err != nil {
+		_ = s.remind(ctx, i) // if it does not help, the broker does it within 10 s
+		return err
+	}
+	_, err := request(ctx, s.brokerAddr(i), codeBrokerRuntimeInfo, "")
+	if refused := new(refusal); errors.As(err, &refused) { // access control is on
+		return nil
+	}
+	return err
+}
+
+// namesrvReady holds when the name server answers and knows every broker that
+// answers too.
+func (s *Stack) namesrvReady(ctx context.Context) error {
+	if _, err := clusterInfo(ctx, s.Nameservers()[0]); err != nil {
+		return err
+	}
+	for i, broker := range s.brokers {
+		if !broker.booted() || s.registered(ctx, i) == nil {
+			continue
+		}
+		if s.remind(ctx, i) == nil {
+			return s.registered(ctx, i)
+		}
+	}
+	return nil
+}
+
+func (p *Process) booted() bool { return strings.Contains(p.said(), "boot success") }
+
+func (s *Stack) brokerAddr(i int) string { return fmt.Sprintf("127.0.0.1:%d", s.ports.Brokers[i]) }
+
+func (s *Stack) registered(ctx context.Context, i int) error {
 	info, err := clusterInfo(ctx, s.Nameservers()[0])
 	if err != nil {
 		return fmt.Errorf("asking the name server: %w", err)
 	}
-	if !strings.Contains(info, `"`+name+`"`) || !strings.Contains(info, `"`+addr+`"`) {
-		return fmt.Errorf("the name server does not know %s at %s", name, addr)
-	}
-	if _, err := request(ctx, addr, codeBrokerRuntimeInfo); err != nil {
-		return fmt.Errorf("asking it: %w", err)
+	if !strings.Contains(info, `"`+BrokerName(i)+`"`) || !strings.Contains(info, `"`+s.brokerAddr(i)+`"`) {
+		return fmt.Errorf("the name server does not know %s at %s", BrokerName(i), s.brokerAddr(i))
 	}
 	return nil
+}
+
+// remind makes a broker report itself to the name server now: it does so when its
+// permission is set, here to what it is (AdminBrokerProcessor.updateBrokerConfig).
+func (s *Stack) remind(ctx context.Context, i int) error {
+	permission := "6" // read and write, the default
+	if configured := s.opts.BrokerConfig["brokerPermission"]; configured != "" {
+		permission = configured
+	}
+	_, err := request(ctx, s.brokerAddr(i), codeUpdateBrokerConfig, "brokerPermission="+permission+"\n")
+	return err
 }
 
 // clusterInfo is the name server's list of brokers, in fastjson's notation, which
 // has unquoted integer keys and is therefore only searched.
 func clusterInfo(ctx context.Context, nameserver string) (string, error) {
-	return request(ctx, nameserver, codeClusterInfo)
+	return request(ctx, nameserver, codeClusterInfo, "")
 }
 
 // request sends one request without fields and returns the body of the reply.
 // A frame is: length of the rest, length of the header, JSON header, body.
-func request(ctx context.Context, addr string, code int) (string, error) {
+func request(ctx context.Context, addr string, code int, body string) (string, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -63,9 +112,10 @@ func request(ctx context.Context, addr string, code int) (string, error) {
 		}
 	}
 	header := fmt.Appendf(nil, `{"code":%d,"language":"GO","version":0,"opaque":1,"flag":0}`, code)
-	frame := binary.BigEndian.AppendUint32(nil, uint32(4+len(header)))
+	frame := binary.BigEndian.AppendUint32(nil, uint32(4+len(header)+len(body)))
 	frame = binary.BigEndian.AppendUint32(frame, uint32(len(header)))
-	if _, err := conn.Write(append(frame, header...)); err != nil {
+	frame = append(append(frame, header...), body...)
+	if _, err := conn.Write(frame); err != nil {
 		return "", err
 	}
 	return readReply(conn)
@@ -94,7 +144,7 @@ func readReply(r io.Reader) (string, error) {
 		return "", fmt.Errorf("reading the reply's header: %w", err)
 	}
 	if header.Code != 0 {
-		return "", fmt.Errorf("answered with code %d: %s", header.Code, header.Remark)
+		return "", &refusal{code: header.Code, remark: header.Remark}
 	}
 	return string(rest[headerLength:]), nil
 }

@@ -51,10 +51,7 @@ func namesrvSpec(s *Stack) spec {
 			"kvConfigPath":    filepath.Join(home, "kvConfig.json"),
 			"configStorePath": filepath.Join(home, "namesrv.properties"),
 		})
-	sp.ready = func(ctx context.Context) error {
-		_, err := clusterInfo(ctx, s.Nameservers()[0])
-		return err
-	}
+	sp.ready = s.namesrvReady
 	return sp
 }
 
@@ -72,7 +69,7 @@ func brokerSpec(s *Stack, i int) spec {
 		"listenPort":               strconv.Itoa(port),
 		"storePathRootDir":         store,
 		"autoCreateTopicEnable":    "false",
-		"registerNameServerPeriod": "10000", // the least; known again sooner after a name server's restart
+		"registerNameServerPeriod": "10000", // the least: a lost registration comes back sooner
 		"mappedFileSizeCommitLog":  strconv.Itoa(64 << 20),
 		"maxHashSlotNum":           "500000", // the index file: 42 MB instead of 420, sparse
 		"maxIndexNum":              "2000000",

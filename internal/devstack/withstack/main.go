@@ -88,11 +88,11 @@ func follow(cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 // exitCode is the shell's: 128 and the signal's number for a killed command.
 func exitCode(err error) (int, error) {
 	var exit *exec.ExitError
-	if err == nil || !errors.As(err, &exit) {
-		if err != nil {
-			return 2, err
-		}
+	if err == nil {
 		return 0, nil
+	}
+	if !errors.As(err, &exit) {
+		return 2, err
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal()), nil
