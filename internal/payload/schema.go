@@ -1,0 +1,100 @@
+// Package payload checks payloads against JSON Schema. It imports txn only.
+//
+// Schemas are files in one directory; a reference to anything outside of it is refused when the schema is compiled, and
+// nothing is ever fetched. Formats are asserted. Numbers are compared exactly, however many digits they have.
+package payload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// scheme is that of the URLs which stand for files of the directory.
+const scheme = "schema"
+
+// Schema is a compiled schema. It is safe for concurrent use.
+type Schema struct{ compiled *jsonschema.Schema }
+
+var _ txn.Schema = (*Schema)(nil)
+
+// Compile reads the schema in the named file; files beside and below it may be referred to. Without $schema it is read
+// as draft 2020-12.
+func Compile(dir fs.FS, name string) (*Schema, error) {
+	if !fs.ValidPath(name) || name == "." {
+		return nil, fmt.Errorf("%q is not a path below the directory", name)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	compiler.AssertFormat()
+	compiler.UseLoader(loader{dir})
+	compiled, err := compiler.Compile((&url.URL{Scheme: scheme, Path: "/" + name}).String())
+	if err != nil {
+		return nil, compileError(err)
+	}
+	return &Schema{compiled}, nil
+}
+
+// compileError brings the library's message, which may have many lines, into one.
+func compileError(err error) error {
+	if loading, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
+		return loading.Err
+	}
+	lines := strings.Split(strings.ReplaceAll(err.Error(), scheme+":///", ""), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(strings.TrimSpace(lines[i]), "- ")
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+// loader reads the files of one directory.
+type loader struct{ dir fs.FS }
+
+func (l loader) Load(location string) (any, error) {
+	u, err := url.Parse(location)
+	if err != nil {
+		return nil, fmt.Errorf("reading the reference %q: %w", location, err)
+	}
+	if u.Scheme != scheme {
+		return nil, fmt.Errorf("%s is not a file beside the schema; nothing else is read", location)
+	}
+	name := strings.TrimPrefix(u.Path, "/")
+	text, err := fs.ReadFile(l.dir, name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the schema: %w", err)
+	}
+	value, err := decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return value, nil
+}
+
+// Validate returns what is wrong with the payload, sorted by pointer: at most MaxErrors, and one more that tells how
+// many are left out. The messages hold no values of the payload. An object with the same name twice is wrong whatever
+// the schema says, because consumers would not agree on which value counts.
+func (s *Schema) Validate(payload json.RawMessage) []txn.FieldError {
+	value, err := decode(payload)
+	if err != nil {
+		if e, ok := errors.AsType[*decodeError](err); ok {
+			return []txn.FieldError{{Pointer: e.pointer, Message: e.message}}
+		}
+		return []txn.FieldError{{Message: "is not valid JSON"}}
+	}
+	err = s.compiled.Validate(value)
+	if err == nil {
+		return nil
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return []txn.FieldError{{Message: "could not be checked"}}
+	}
+	return fieldErrors(invalid)
+}
