@@ -129,6 +129,8 @@ func checkProperties(errs *fieldErrors, properties map[string]string) {
 			errs.add(pointer, "a property needs a name")
 		case reservedProperties[name]:
 			errs.add(pointer, "the name %s is reserved by RocketMQ or by this service", name)
+		case properties[name] == "":
+			errs.add(pointer, "must not be empty: RocketMQ drops properties without a value")
 		}
 		checkText(errs, pointer, name)
 		checkText(errs, pointer, properties[name])
@@ -143,7 +145,7 @@ func checkText(errs *fieldErrors, pointer, text string) {
 	}
 }
 
-// EscapePointer escapes one token of a JSON Pointer (RFC 6901, section 3).
+// escapePointer escapes one token of a JSON Pointer (RFC 6901, section 3).
 func escapePointer(token string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
 }

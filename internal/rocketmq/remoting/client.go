@@ -108,7 +108,7 @@ func New(cfg Config) (*Client, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.checkbacks = newCheckbacks(cfg.CheckbackLimit, cfg.CheckbackQueued, cfg.Logger)
 	c.opts = &connOptions{
-		codec: *cfg.Codec, dialTimeout: cfg.DialTimeout, writeTimeout: cfg.WriteTimeout, ackTimeout: cfg.AckTimeout,
+		codec: *cfg.Codec, dialTimeout: cfg.DialTimeout, replyTimeout: cfg.ReplyTimeout, writeTimeout: cfg.WriteTimeout, ackTimeout: cfg.AckTimeout,
 		maxQueued: cfg.MaxQueuedBytes, onRequest: c.onRequest, counters: &c.counters,
 	}
 	if cfg.AccessKey != "" {
@@ -214,7 +214,7 @@ func (c *Client) unregister(ctx context.Context) error {
 				errs <- nil // nobody to tell
 				return
 			}
-			_, err = c.callConn(ctx, conn, req, time.Time{})
+			_, err = callConn(ctx, conn, req, time.Time{})
 			errs <- err
 		}()
 	}
@@ -225,14 +225,8 @@ func (c *Client) unregister(ctx context.Context) error {
 	return failed
 }
 
-// callConn calls with the default limit on waiting, and makes an error of an
-// answer other than success.
-func (c *Client) callConn(ctx context.Context, conn *conn, req *request, writeBefore time.Time) (Frame, error) {
-	if _, limited := ctx.Deadline(); !limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.cfg.ReplyTimeout)
-		defer cancel()
-	}
+// callConn makes an error of an answer other than success.
+func callConn(ctx context.Context, conn *conn, req *request, writeBefore time.Time) (Frame, error) {
 	reply, err := conn.call(ctx, req, writeBefore)
 	if err != nil {
 		return Frame{}, err
@@ -251,5 +245,5 @@ func (c *Client) callBroker(ctx context.Context, broker string, req *request, wr
 	if err != nil {
 		return Frame{}, notSent(req.op, l.addr, err)
 	}
-	return c.callConn(ctx, conn, req, writeBefore)
+	return callConn(ctx, conn, req, writeBefore)
 }

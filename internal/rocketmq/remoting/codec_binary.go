@@ -9,22 +9,19 @@ import (
 // 1, version 2, opaque 4, flag 4.
 const binaryFixed = 13
 
-func appendBinaryHeader(dst []byte, opaque int32, req *request) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, uint16(req.code))
-	dst = append(dst, languageGo)
-	dst = binary.BigEndian.AppendUint16(dst, protocolVersion)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(opaque))
-	dst = binary.BigEndian.AppendUint32(dst, uint32(req.flag))
-	dst = append(dst, 0, 0, 0, 0) // no remark
-	mark := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
+func appendBinaryHeader(w *fieldWriter, opaque int32, req *request) {
+	w.buf = binary.BigEndian.AppendUint16(w.buf, uint16(req.code))
+	w.buf = append(w.buf, languageGo)
+	w.buf = binary.BigEndian.AppendUint16(w.buf, protocolVersion)
+	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(opaque))
+	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(req.flag))
+	w.buf = append(w.buf, 0, 0, 0, 0) // no remark
+	mark := len(w.buf)
+	w.buf = append(w.buf, 0, 0, 0, 0)
 	if req.header != nil {
-		w := fieldWriter{buf: dst, codec: CodecBinary}
-		req.header.appendFields(&w)
-		dst = w.buf
+		req.header.appendFields(w)
 	}
-	binary.BigEndian.PutUint32(dst[mark:], uint32(len(dst)-mark-4))
-	return dst
+	binary.BigEndian.PutUint32(w.buf[mark:], uint32(len(w.buf)-mark-4))
 }
 
 // decodeBinaryHeader copies header once, as a string that all values share.

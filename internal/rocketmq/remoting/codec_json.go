@@ -3,40 +3,48 @@ package remoting
 import (
 	"encoding/json"
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
-func appendJSONHeader(dst []byte, opaque int32, req *request) []byte {
-	dst = append(dst, `{"code":`...)
-	dst = strconv.AppendInt(dst, int64(req.code), 10)
-	dst = append(dst, `,"language":"GO","version":`...)
-	dst = strconv.AppendInt(dst, protocolVersion, 10)
-	dst = append(dst, `,"opaque":`...)
-	dst = strconv.AppendInt(dst, int64(opaque), 10)
-	dst = append(dst, `,"flag":`...)
-	dst = strconv.AppendInt(dst, int64(req.flag), 10)
-	dst = append(dst, `,"extFields":{`...)
+func appendJSONHeader(w *fieldWriter, opaque int32, req *request) {
+	w.buf = append(w.buf, `{"code":`...)
+	w.buf = strconv.AppendInt(w.buf, int64(req.code), 10)
+	w.buf = append(w.buf, `,"language":"GO","version":`...)
+	w.buf = strconv.AppendInt(w.buf, protocolVersion, 10)
+	w.buf = append(w.buf, `,"opaque":`...)
+	w.buf = strconv.AppendInt(w.buf, int64(opaque), 10)
+	w.buf = append(w.buf, `,"flag":`...)
+	w.buf = strconv.AppendInt(w.buf, int64(req.flag), 10)
+	w.buf = append(w.buf, `,"extFields":{`...)
+	w.more = false
 	if req.header != nil {
-		w := fieldWriter{buf: dst, codec: CodecJSON}
-		req.header.appendFields(&w)
-		dst = w.buf
+		req.header.appendFields(w)
 	}
-	return append(dst, '}', '}')
+	w.buf = append(w.buf, '}', '}')
 }
 
-// jsonHeader is what Java's RemotingCommand serializes to.
-type jsonHeader struct {
-	Code      int                `json:"code"`
-	Opaque    int32              `json:"opaque"`
-	Flag      int32              `json:"flag"`
-	Remark    string             `json:"remark"`
-	ExtFields map[string]*string `json:"extFields"`
-}
-
+// decodeJSONHeader reads a header. Brokers answer in JSON unless they are started
+// with -Drocketmq.serialize.type=ROCKETMQ, whatever the request's codec was, so
+// this is on the fast path; what scanJSONHeader does not know goes the long way.
 func decodeJSONHeader(header []byte) (Frame, error) {
-	var h jsonHeader
+	if frame, ok := scanJSONHeader(string(header)); ok {
+		return frame, nil
+	}
+	return unmarshalJSONHeader(header)
+}
+
+// unmarshalJSONHeader reads any JSON that Java's RemotingCommand may become.
+func unmarshalJSONHeader(header []byte) (Frame, error) {
+	var h struct {
+		Code      int                `json:"code"`
+		Opaque    int32              `json:"opaque"`
+		Flag      int32              `json:"flag"`
+		Remark    string             `json:"remark"`
+		ExtFields map[string]*string `json:"extFields"`
+	}
 	if err := json.Unmarshal(header, &h); err != nil {
 		return Frame{}, fmt.Errorf("%w: JSON header: %w", ErrFrame, err)
 	}
@@ -49,7 +57,7 @@ func decodeJSONHeader(header []byte) (Frame, error) {
 			frame.Fields = append(frame.Fields, Field{Key: key, Value: *value})
 		}
 	}
-	sort.Slice(frame.Fields, func(i, j int) bool { return frame.Fields[i].Key < frame.Fields[j].Key })
+	slices.SortFunc(frame.Fields, func(a, b Field) int { return strings.Compare(a.Key, b.Key) })
 	return frame, nil
 }
 

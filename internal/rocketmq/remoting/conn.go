@@ -16,6 +16,7 @@ type connOptions struct {
 	codec        Codec
 	credentials  *credentials // nil: requests are not signed
 	dialTimeout  time.Duration
+	replyTimeout time.Duration // of calls whose context has no deadline
 	writeTimeout time.Duration // the connection is given up when the socket takes nothing for so long
 	ackTimeout   time.Duration // the same for the peer's TCP acknowledgements
 	maxQueued    int           // bytes
@@ -44,6 +45,7 @@ type conn struct {
 	mu      sync.Mutex
 	wake    sync.Cond // the writer waits for queue or err
 	queue   batch
+	encoder fieldWriter
 	pending map[int32]*call
 	opaque  int32
 	err     error
@@ -53,6 +55,7 @@ type conn struct {
 // and only he, completes it; then it may be reused.
 type call struct {
 	done   chan struct{} // capacity 1
+	timer  *time.Timer   // stopped, or nil
 	opaque int32
 	taken  bool // by the writer; guarded by conn.mu
 	reply  Frame
@@ -76,7 +79,7 @@ func dial(ctx context.Context, broker, addr string, opts *connOptions) (*conn, e
 func newConn(broker, addr string, socket net.Conn, opts *connOptions) *conn {
 	c := &conn{
 		broker: broker, addr: addr, socket: socket, opts: opts,
-		broken: make(chan struct{}), pending: make(map[int32]*call),
+		broken: make(chan struct{}), pending: make(map[int32]*call), encoder: fieldWriter{codec: opts.codec},
 	}
 	c.wake.L = &c.mu
 	c.loops.Go(c.writeLoop)
@@ -98,23 +101,46 @@ func (c *conn) call(ctx context.Context, req *request, writeBefore time.Time) (F
 	return c.wait(ctx, req.op, ca)
 }
 
-// wait waits for the outcome of an enqueued request.
+// wait waits for the outcome of an enqueued request: until ctx ends, and when
+// that has no deadline for replyTimeout at most.
 func (c *conn) wait(ctx context.Context, op string, ca *call) (Frame, error) {
-	select {
-	case <-ca.done:
-	case <-ctx.Done():
+	if cause := c.await(ctx, ca); cause != nil {
 		if kind := c.abandon(ca); kind != nil {
-			return Frame{}, &CallError{Op: op, Addr: c.addr, Kind: kind, Cause: context.Cause(ctx)}
+			return Frame{}, &CallError{Op: op, Addr: c.addr, Kind: kind, Cause: cause}
 		}
 		<-ca.done
 	}
 	reply, kind, cause := ca.reply, ca.kind, ca.cause
-	*ca = call{done: ca.done}
+	*ca = call{done: ca.done, timer: ca.timer}
 	callPool.Put(ca)
 	if kind != nil {
 		return Frame{}, &CallError{Op: op, Addr: c.addr, Kind: kind, Cause: cause}
 	}
 	return reply, nil
+}
+
+// await returns nil when the outcome has arrived, else why it was not waited for
+// any longer. The timer belongs to the call: a context made for each call costs
+// more than the rest of waiting.
+func (c *conn) await(ctx context.Context, ca *call) error {
+	var expired <-chan time.Time
+	if _, limited := ctx.Deadline(); !limited {
+		if ca.timer == nil {
+			ca.timer = time.NewTimer(c.opts.replyTimeout)
+		} else {
+			ca.timer.Reset(c.opts.replyTimeout)
+		}
+		defer ca.timer.Stop()
+		expired = ca.timer.C
+	}
+	select {
+	case <-ca.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-expired:
+		return context.DeadlineExceeded
+	}
 }
 
 // oneWay queues a request, or a reply to the peer's request, that gets no
@@ -150,7 +176,8 @@ func (c *conn) enqueue(req *request, writeBefore time.Time) (*call, error) {
 		opaque = c.nextOpaque()
 	}
 	answered := req.flag&(flagReply|flagOneWay) == 0
-	if err := c.queue.add(c.opts.codec, opaque, req, answered, writeBefore); err != nil {
+	f := queuedFrame{opaque: opaque, answered: answered, writeBefore: writeBefore}
+	if err := c.queue.add(&c.encoder, req, f); err != nil {
 		return nil, err
 	}
 	c.wake.Signal()

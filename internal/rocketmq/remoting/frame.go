@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// Codec is the encoding of a frame's header. A reply uses its request's codec.
+// Codec is the encoding of a frame's header. Each frame says which it uses:
+// brokers read both, and write the one that they are started with.
 type Codec byte
 
 // The two header codecs (SerializeType of RocketMQ).
@@ -150,21 +151,23 @@ type request struct {
 // header is a request's named values.
 type header interface{ appendFields(w *fieldWriter) }
 
-// appendFrame appends the whole frame to dst.
-func appendFrame(dst []byte, codec Codec, opaque int32, req *request) ([]byte, error) {
-	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
-	if codec == CodecJSON {
-		dst = appendJSONHeader(dst, opaque, req)
+// appendFrame appends the whole frame to what w holds, or nothing.
+func appendFrame(w *fieldWriter, opaque int32, req *request) error {
+	start := len(w.buf)
+	w.buf = append(w.buf, 0, 0, 0, 0, 0, 0, 0, 0)
+	if w.codec == CodecJSON {
+		appendJSONHeader(w, opaque, req)
 	} else {
-		dst = appendBinaryHeader(dst, opaque, req)
+		appendBinaryHeader(w, opaque, req)
 	}
-	headerLen := len(dst) - start - 8
+	headerLen := len(w.buf) - start - 8
 	length := 4 + headerLen + len(req.body)
 	if headerLen > maxHeader || length > maxFrame {
-		return dst[:start], fmt.Errorf("%w: frame of %d bytes, %d of them header", ErrInvalid, length, headerLen)
+		w.buf = w.buf[:start]
+		return fmt.Errorf("%w: frame of %d bytes, %d of them header", ErrInvalid, length, headerLen)
 	}
-	binary.BigEndian.PutUint32(dst[start:], uint32(length))
-	binary.BigEndian.PutUint32(dst[start+4:], uint32(codec)<<24|uint32(headerLen))
-	return append(dst, req.body...), nil
+	binary.BigEndian.PutUint32(w.buf[start:], uint32(length))
+	binary.BigEndian.PutUint32(w.buf[start+4:], uint32(w.codec)<<24|uint32(headerLen))
+	w.buf = append(w.buf, req.body...)
+	return nil
 }

@@ -66,13 +66,17 @@ func (m *Message) OffsetMsgID() string {
 
 // parseOffsetMsgID takes apart what OffsetMsgID puts together.
 func parseOffsetMsgID(id string) (host netip.AddrPort, offset int64, err error) {
-	b, err := hex.DecodeString(id)
-	if err != nil || (len(b) != 4+4+8 && len(b) != 16+4+8) {
+	var raw [16 + 4 + 8]byte
+	n := len(id) / 2
+	if n != 4+4+8 && n != len(raw) {
 		return netip.AddrPort{}, 0, fmt.Errorf("%w: message id %q", ErrMessage, id)
 	}
-	ip, _ := netip.AddrFromSlice(b[:len(b)-12])
-	port := binary.BigEndian.Uint32(b[len(b)-12:])
-	return netip.AddrPortFrom(ip, uint16(port)), int64(binary.BigEndian.Uint64(b[len(b)-8:])), nil
+	if _, err := hex.Decode(raw[:n], []byte(id)); err != nil {
+		return netip.AddrPort{}, 0, fmt.Errorf("%w: message id %q: %w", ErrMessage, id, err)
+	}
+	ip, _ := netip.AddrFromSlice(raw[:n-12])
+	port := binary.BigEndian.Uint32(raw[n-12:])
+	return netip.AddrPortFrom(ip, uint16(port)), int64(binary.BigEndian.Uint64(raw[n-8:])), nil
 }
 
 // DecodeMessages reads messages that stand one after the other, as in the

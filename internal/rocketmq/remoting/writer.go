@@ -27,16 +27,17 @@ type queuedFrame struct {
 	writeBefore time.Time
 }
 
-func (b *batch) add(codec Codec, opaque int32, req *request, answered bool, writeBefore time.Time) error {
-	buf, err := appendFrame(b.buf, codec, opaque, req)
-	b.buf = buf
+// add encodes a frame with w, whose buffer it borrows for that.
+func (b *batch) add(w *fieldWriter, req *request, f queuedFrame) error {
+	w.buf = b.buf
+	err := appendFrame(w, f.opaque, req)
+	b.buf, w.buf = w.buf, nil
 	if err != nil {
 		return err
 	}
-	b.frames = append(b.frames, queuedFrame{
-		end: len(buf), opaque: opaque, answered: answered, writeBefore: writeBefore,
-	})
-	if !writeBefore.IsZero() {
+	f.end = len(b.buf)
+	b.frames = append(b.frames, f)
+	if !f.writeBefore.IsZero() {
 		b.limited++
 	}
 	return nil

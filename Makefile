@@ -1,0 +1,35 @@
+# What CI does, and what people do. `make help` lists the targets.
+SHELL := /bin/bash
+GOLANGCI_VERSION := v2.15.0
+GOVULNCHECK_VERSION := latest
+TEST_FLAGS ?= -race -shuffle=on -timeout 20m
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint generate bench vuln tools
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s $$'\t'
+
+run: ## run PostgreSQL, RocketMQ and the service on this machine; data is kept in .txsvc/
+	go run ./cmd/txsvc dev
+
+test: ## run all tests; they start the PostgreSQL and RocketMQ that they need
+	go run ./internal/devstack/withstack go test $(TEST_FLAGS) ./...
+
+lint: ## gofmt, go vet and golangci-lint
+	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/$$/: not formatted (gofmt)/'; exit 1; }
+	go vet ./...
+	go vet -tags failpoints ./...
+	golangci-lint run ./...
+
+generate: ## make generated files anew
+	go generate ./...
+
+bench: ## benchmark the service beside a bare handler, in turns, with wrk (see README.md)
+	go run ./internal/bench
+
+vuln: ## check dependencies for known vulnerabilities (needs the Internet)
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...
+
+tools: ## install the linter
+	go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/txsvc/txsvc/internal/config"
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/sqltext"
+	"github.com/txsvc/txsvc/internal/orders"
+	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// handlers are the local transactions in Go that a configuration can name. Add your own here.
+var handlers = map[string]localtx.Program{
+	"orders": orders.Handler{},
+}
+
+// buildKinds makes what the service runs of what the configuration says, sorted by name.
+func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, error) {
+	kinds, programs := make([]*txn.Kind, 0, len(file.Kinds)), make(map[string]localtx.Program, len(file.Kinds))
+	for _, name := range slices.Sorted(maps.Keys(file.Kinds)) {
+		c := file.Kinds[name]
+		s, err := selector.New(c.Selector)
+		if err != nil {
+			return nil, nil, fmt.Errorf("selector of kind %s: %w", name, err)
+		}
+		kind := &txn.Kind{
+			Name: name, Path: c.Path, Topic: c.Topic, Tag: c.Tag, Selector: s, Schema: c.Schema, Immunity: c.Immunity,
+			Timeout: c.Timeout, Local: "sql",
+		}
+		programs[name] = newSQL(c.Local.SQL)
+		if c.Local.Handler != "" {
+			kind.Local = "handler"
+			program, ok := handlers[c.Local.Handler]
+			if !ok {
+				return nil, nil, fmt.Errorf("kinds.%s.local.handler: no handler has the name %q; this binary has %v",
+					name, c.Local.Handler, slices.Sorted(maps.Keys(handlers)))
+			}
+			programs[name] = program
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, programs, nil
+}
+
+func topicsOf(kinds []*txn.Kind) []string {
+	var topics []string
+	for _, k := range kinds {
+		topics = append(topics, k.Topic)
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
+}
+
+func newSQL(statements []sqltext.Statement) localtx.SQL {
+	var p localtx.SQL
+	for _, s := range statements {
+		p.Statements = append(p.Statements, localtx.Template{Text: s.Text, Args: s.Args})
+	}
+	return p
+}

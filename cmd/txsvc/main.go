@@ -1,0 +1,62 @@
+// Command txsvc runs transactions that change PostgreSQL and publish a RocketMQ message as one unit; see README.md.
+// This package reads flags and environment, wires the others together, and handles signals.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "txsvc:", err)
+		os.Exit(1)
+	}
+}
+
+// commands is the command line. Flags override the environment.
+type commands struct {
+	Serve       serveCommand       `cmd:"" help:"Serve the HTTP API."`
+	Dev         devCommand         `cmd:"" help:"Run everything on this machine: a real PostgreSQL, a real RocketMQ, and the service with the shipped kinds."`
+	Migrate     migrateCommand     `cmd:"" help:"Create or change the tables of the service."`
+	CheckConfig checkConfigCommand `cmd:"" help:"Check a configuration of kinds and topics, without connecting to anything."`
+	Tail        tailCommand        `cmd:"" help:"Print the messages of a topic as they arrive."`
+	Version     versionCommand     `cmd:"" help:"Print the version."`
+}
+
+// output is where commands print.
+type output struct{ stdout, stderr io.Writer }
+
+// exit is what kong panics with in order to leave early (--help).
+type exit int
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	defer func() {
+		if code, ok := recover().(exit); ok && code != 0 {
+			err = errors.New("see --help")
+		}
+	}()
+	var c commands
+	parser, err := kong.New(&c, kong.Name("txsvc"),
+		kong.Description("One HTTP transaction: a PostgreSQL change and a RocketMQ message, in the queue that the shard key decides."),
+		kong.UsageOnError(), kong.Writers(stdout, stderr), kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(output{stdout, stderr}))
+	if err != nil {
+		return err
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return err
+	}
+	return command.Run()
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txsvc/txsvc"
+	"github.com/txsvc/txsvc/internal/config"
+	"github.com/txsvc/txsvc/internal/delivery"
+	"github.com/txsvc/txsvc/internal/http"
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/rocketmq"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+type serveCommand struct {
+	database
+	broker
+	server
+}
+
+// Run serves until a signal comes.
+func (c *serveCommand) Run(ctx context.Context, out output) error {
+	if err := errors.Join(c.server.validate(), c.database.validate(), c.broker.validate()); err != nil {
+		return err
+	}
+	if c.Config == "" {
+		return errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds (see README.md)")
+	}
+	file, err := config.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, settings{c.database, c.broker, c.server, file}, c.logger(out.stderr), nil)
+}
+
+// settings is all that a running service needs to know.
+type settings struct {
+	database
+	broker
+	server
+	file *config.File
+}
+
+// startTimeout bounds the first attempt to reach everything; what is not reached then is reached later.
+const startTimeout = 10 * time.Second
+
+// serve runs the service until ctx is done, and then stops it in the order in which nothing is lost: accept nothing
+// more, finish what is in flight, unregister from the brokers, write the last delivered marks. started is called with the
+// address when requests are accepted.
+func serve(ctx context.Context, s settings, log *slog.Logger, started func(addr string)) error {
+	kinds, programs, err := buildKinds(s.file)
+	if err != nil {
+		return err
+	}
+	registry := newRegistry()
+	timing := txn.DefaultTiming()
+	pool, err := localtx.NewPool(ctx, s.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	registry.MustRegister(localtx.NewPoolCollector(pool))
+	store := localtx.New(pool, programs, timing, log)
+
+	brokerConfig := s.broker.config(log)
+	brokerConfig.Timing = timing
+	mq, err := rocketmq.New(brokerConfig)
+	if err != nil {
+		return err
+	}
+	metrics := txn.NewMetrics(registry)
+	resolver := delivery.New(store, mq, timing, metrics, registry, log)
+	flow := txn.DefaultConfig()
+	flow.MaxInFlight = s.MaxInFlight
+	service := txn.NewService(flow, kinds, mq, store, resolver, metrics, log)
+	handler, err := http.New(http.Config{
+		Transactions: service, Readiness: readiness{store, mq, topicsOf(kinds)}, Kinds: kinds, OpenAPI: txsvc.OpenAPI,
+		Gatherer: registry, Registerer: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	err = mq.Start(startCtx, topicsOf(kinds), resolver.Checkback)
+	cancel()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	log.InfoContext(ctx, "serving", "address", listener.Addr().String(), "kinds", len(kinds), "version", version())
+	if started != nil {
+		started(listener.Addr().String())
+	}
+
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackground()
+	var loops errgroup.Group
+	loops.Go(func() error { return resolver.Run(background) })
+	loops.Go(func() error { store.RunMarker(background); return nil })
+	err = http.Serve(ctx, http.NewServer(handler, log, answerTimeout(kinds, flow)), listener, s.ShutdownTimeout)
+	stopBackground()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, mq.Close(closing), loops.Wait())
+	log.InfoContext(ctx, "stopped")
+	return err
+}
+
+// answerTimeout is the longest that a request can take.
+func answerTimeout(kinds []*txn.Kind, flow txn.Config) time.Duration {
+	longest := time.Duration(0)
+	for _, k := range kinds {
+		longest = max(longest, k.Timeout)
+	}
+	return longest + time.Duration(flow.HalfAttempts)*flow.HalfTimeout + flow.EndTimeout + 10*time.Second
+}
+
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "txsvc_build_info", Help: "Always 1; the version is a label.", ConstLabels: prometheus.Labels{"version": version()},
+	})
+	info.Set(1)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info)
+	return registry
+}
+
+// readiness asks everything that the service depends on.
+type readiness struct {
+	store  *localtx.Store
+	mq     *rocketmq.Client
+	topics []string
+}
+
+// Ready implements http.Readiness.
+func (r readiness) Ready(ctx context.Context) []http.Check {
+	db := http.Check{Name: "database", OK: true}
+	switch err := r.store.Ping(ctx); {
+	case err != nil:
+		db.OK, db.Detail = false, "the database does not answer"
+	case r.store.Migrated(ctx) != nil:
+		db.OK, db.Detail = false, "the tables are missing or old: run txsvc migrate up"
+	}
+	checks := []http.Check{db}
+	for _, c := range r.mq.Check(ctx, r.topics) {
+		check := http.Check{Name: c.Name, OK: c.Err == nil, Detail: c.Detail}
+		if e, ok := errors.AsType[*txn.Error](c.Err); ok {
+			check.Detail = e.Detail
+		} else if c.Err != nil {
+			check.Detail = "does not answer"
+		}
+		checks = append(checks, check)
+	}
+	return checks
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/rocketmq"
+)
+
+// database is the setting that more than one command needs.
+type database struct {
+	DatabaseURL string `env:"TXSVC_DATABASE_URL" placeholder:"URL" help:"PostgreSQL URL. $TXSVC_DATABASE_URL"`
+}
+
+func (d database) validate() error {
+	if d.DatabaseURL == "" {
+		return errors.New("TXSVC_DATABASE_URL is not set: it names the PostgreSQL database, e.g. postgres://user@host/db")
+	}
+	return nil
+}
+
+// broker is how RocketMQ is reached.
+type broker struct {
+	Nameservers []string `env:"TXSVC_NAMESERVERS" placeholder:"HOST:PORT" help:"RocketMQ name servers, comma-separated. $TXSVC_NAMESERVERS"`
+	Group       string   `env:"TXSVC_ROCKETMQ_GROUP" default:"txsvc" help:"Producer group, of this service alone. $TXSVC_ROCKETMQ_GROUP"`
+	Transport   string   `env:"TXSVC_ROCKETMQ_TRANSPORT" default:"native" enum:"native,library" help:"How half messages are sent: native or library. $TXSVC_ROCKETMQ_TRANSPORT"`
+	AccessKey   string   `env:"TXSVC_ROCKETMQ_ACCESS_KEY" placeholder:"KEY" help:"Access key of the broker's access control. $TXSVC_ROCKETMQ_ACCESS_KEY"`
+	SecretKey   secret   `env:"TXSVC_ROCKETMQ_SECRET_KEY" placeholder:"KEY" help:"Secret key of the broker's access control. $TXSVC_ROCKETMQ_SECRET_KEY"`
+}
+
+func (b broker) validate() error {
+	if len(b.Nameservers) == 0 {
+		return errors.New("TXSVC_NAMESERVERS is not set: it names RocketMQ's name servers, e.g. 127.0.0.1:9876")
+	}
+	for _, ns := range b.Nameservers {
+		if _, _, err := net.SplitHostPort(ns); err != nil {
+			return fmt.Errorf("TXSVC_NAMESERVERS: %q is not host:port", ns)
+		}
+	}
+	if (b.AccessKey == "") != (b.SecretKey == "") {
+		return errors.New("TXSVC_ROCKETMQ_ACCESS_KEY and TXSVC_ROCKETMQ_SECRET_KEY come together")
+	}
+	return nil
+}
+
+func (b broker) config(log *slog.Logger) rocketmq.Config {
+	return rocketmq.Config{
+		Nameservers: b.Nameservers, Group: b.Group, Transport: rocketmq.Transport(b.Transport),
+		AccessKey: b.AccessKey, SecretKey: string(b.SecretKey), Logger: log,
+	}
+}
+
+// secret does not print itself.
+type secret string
+
+// String hides the value.
+func (secret) String() string { return "(secret)" }
+
+// LogValue hides the value.
+func (secret) LogValue() slog.Value { return slog.StringValue("(secret)") }
+
+// server is what serve and dev have in common.
+type server struct {
+	Listen          string        `env:"TXSVC_LISTEN" default:"127.0.0.1:8080" help:"Address to listen on. One that is not loopback needs TXSVC_INSECURE=1. $TXSVC_LISTEN"`
+	Insecure        bool          `env:"TXSVC_INSECURE" help:"Serve without keys on an address that others can reach. $TXSVC_INSECURE"`
+	Config          string        `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics. $TXSVC_CONFIG"`
+	APIKeysFile     string        `name:"api-keys-file" env:"TXSVC_API_KEYS_FILE" placeholder:"FILE" help:"Hashed API keys; not supported by this version. $TXSVC_API_KEYS_FILE"`
+	MaxInFlight     int           `env:"TXSVC_MAX_IN_FLIGHT" default:"1024" help:"Transactions worked on at once; more are answered 503. $TXSVC_MAX_IN_FLIGHT"`
+	ShutdownTimeout time.Duration `env:"TXSVC_SHUTDOWN_TIMEOUT" default:"25s" help:"How long a stop waits for requests in flight. $TXSVC_SHUTDOWN_TIMEOUT"`
+	logging
+}
+
+func (s server) validate() error {
+	if s.APIKeysFile != "" {
+		return errors.New("TXSVC_API_KEYS_FILE is not supported by this version: put a proxy that checks keys in front, and unset it")
+	}
+	if s.MaxInFlight < 1 {
+		return errors.New("TXSVC_MAX_IN_FLIGHT must be at least 1")
+	}
+	host, _, err := net.SplitHostPort(s.Listen)
+	if err != nil {
+		return fmt.Errorf("TXSVC_LISTEN: %q is not host:port", s.Listen)
+	}
+	if !s.Insecure && !loopback(host) {
+		return fmt.Errorf("TXSVC_LISTEN: %s can be reached by others, and this version checks no keys: set TXSVC_INSECURE=1 if that is meant", s.Listen)
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// logging is how every command logs: to standard error.
+type logging struct {
+	LogLevel  string `env:"TXSVC_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. $TXSVC_LOG_LEVEL"`
+	LogFormat string `env:"TXSVC_LOG_FORMAT" default:"json" enum:"json,text" help:"json or text. $TXSVC_LOG_FORMAT"`
+}
+
+func (l logging) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(strings.ToUpper(l.LogLevel))) // an enum of the command line
+	options := &slog.HandlerOptions{Level: level}
+	if l.LogFormat == "text" {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}

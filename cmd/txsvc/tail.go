@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/txsvc/txsvc/internal/rocketmq"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+type tailCommand struct {
+	Topic     string `arg:"" help:"The topic."`
+	FromStart bool   `help:"Begin with the oldest message instead of the next."`
+	Count     int    `short:"n" help:"Stop after so many messages; 0 goes on."`
+	JSON      bool   `name:"json" help:"Print one JSON object per line."`
+	Dir       string `default:".txsvc" help:"Without name servers: the directory of a running txsvc dev."`
+	broker
+	logging
+}
+
+// Run prints messages until a signal comes.
+func (c *tailCommand) Run(ctx context.Context, out output) error {
+	if len(c.Nameservers) == 0 {
+		c.Nameservers = readDevFile(c.Dir)
+	}
+	if err := c.broker.validate(); err != nil {
+		return err
+	}
+	config := c.broker.config(c.logger(out.stderr))
+	config.Group = "txsvc-tail" // never asked about half messages
+	config.Transport, config.Timing = rocketmq.TransportNative, txn.DefaultTiming()
+	mq, err := rocketmq.New(config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = mq.Close(closing)
+	}()
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	err = mq.Start(startCtx, []string{c.Topic}, nil)
+	cancel()
+	if err != nil {
+		return err
+	}
+	return c.print(ctx, mq, out.stdout)
+}
+
+func (c *tailCommand) print(ctx context.Context, mq *rocketmq.Client, w io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	printed := 0
+	return mq.Tail(ctx, c.Topic, c.FromStart, func(m rocketmq.Tailed) error {
+		write := printLine
+		if c.JSON {
+			write = printJSON
+		}
+		if err := write(w, m); err != nil {
+			return err
+		}
+		if printed++; printed == c.Count {
+			stop()
+		}
+		return nil
+	})
+}
+
+func printLine(w io.Writer, m rocketmq.Tailed) error {
+	_, err := fmt.Fprintf(w, "%s  %s  offset %d  shard_key %s  id %s  tag %s  %s\n", m.StoredAt.UTC().Format("15:04:05.000"),
+		m.Message.Queue, m.Offset, orDash(m.Message.ShardKey), orDash(m.Message.TxID), orDash(m.Message.Tag), printable(m.Message.Body))
+	return err
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// printable is the body on one line, without what would steer a terminal.
+func printable(body []byte) string {
+	if !utf8.Valid(body) {
+		return fmt.Sprintf("(%d bytes)", len(body))
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r' || r == '\t':
+			return ' '
+		case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
+			return -1
+		default:
+			return r
+		}
+	}, string(body))
+}
+
+func printJSON(w io.Writer, m rocketmq.Tailed) error {
+	line := map[string]any{
+		"stored_at": m.StoredAt.UTC(), "broker": m.Message.Queue.Broker, "queue": m.Message.Queue.ID, "offset": m.Offset,
+		"shard_key": m.Message.ShardKey, "id": m.Message.TxID, "kind": m.Message.Kind, "tag": m.Message.Tag,
+		"keys": m.Message.Keys, "message_id": m.Message.UniqKey, "body": string(m.Message.Body),
+	}
+	return json.NewEncoder(w).Encode(line)
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run(out output) error {
+	_, err := fmt.Fprintln(out.stdout, "txsvc", version())
+	return err
+}
+
+// release is set by the linker for a release: -ldflags "-X main.release=v1.2.3".
+var release = ""
+
+// version is the release, or what the Go toolchain knows of the build.
+func version() string {
+	if release != "" {
+		return release
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	version := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && version == "(devel)" {
+			version = "devel-" + s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return version
+}

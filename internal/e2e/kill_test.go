@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	inFlight     = 25               // transactions at the point when the process dies
+	recoverLimit = 15 * time.Second // from readiness after the restart, without any traffic
+)
+
+// TestKilledAt kills the process with SIGKILL when inFlight transactions stand at one point, restarts it, sends nothing,
+// and counts what a consumer sees.
+func TestKilledAt(t *testing.T) {
+	for _, tc := range []struct {
+		point     string
+		committed bool // whether the transactions at the point are committed
+	}{
+		{"half-sent", false},
+		{"local", false},
+		{"committed", true},
+		{"end-sent", true},
+		{"end-answered", true},
+	} {
+		for _, transport := range transports {
+			t.Run(tc.point+"/"+transport, func(t *testing.T) {
+				t.Parallel()
+				e := newEnv(t)
+				e.transport = transport
+				s := e.start(fmt.Sprintf("TXSVC_FAILPOINT=%s@%d", tc.point, inFlight)).ready()
+				var wg sync.WaitGroup
+				for i := range inFlight {
+					wg.Go(func() {
+						if a, err := s.post("/v1/orders", order(fmt.Sprintf("order-%d", i), fmt.Sprint(i))); err == nil {
+							t.Errorf("got an answer from a process that died before it: %s", a.Raw)
+						}
+					})
+				}
+				wg.Wait()
+				<-s.done
+				want := 0
+				if tc.committed {
+					want = inFlight
+				}
+				eventually(t, 5*time.Second, func() error { // backends end when they notice that their client is gone
+					if got := len(e.committed()); got != want {
+						return fmt.Errorf("%d transactions are committed, want %d", got, want)
+					}
+					return nil
+				})
+				restarted := e.start().ready()
+				if got := e.settle(recoverLimit); got != want {
+					t.Errorf("got %d committed transactions, want %d", got, want)
+				}
+				// The same ids again: the truth for those that committed, a new attempt for those that did not.
+				for i := range inFlight {
+					wg.Go(func() {
+						a := restarted.mustPost("/v1/orders", order(fmt.Sprintf("order-%d", i), fmt.Sprint(i)), http.StatusCreated)
+						if a.Replayed != tc.committed || a.State != "committed" {
+							t.Errorf("the id again: got %s, replayed %t, want committed, %t", a.State, a.Replayed, tc.committed)
+						}
+					})
+				}
+				wg.Wait()
+				if got := e.settle(recoverLimit); got != inFlight {
+					t.Errorf("got %d committed transactions at the end, want %d", got, inFlight)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package rocketmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/failpoint"
+	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Transport is how half messages are sent.
+type Transport string
+
+// The transports.
+const (
+	TransportNative  Transport = "native"
+	TransportLibrary Transport = "library"
+)
+
+// Config are a client's settings; all but the keys and the logger are required.
+type Config struct {
+	Nameservers []string // host:port
+	Group       string   // producer group, of this service alone
+	Transport   Transport
+	AccessKey   string
+	SecretKey   string
+	Timing      txn.Timing
+	Logger      *slog.Logger
+}
+
+// halfSender stores one half message and returns where, with what the broker said about it.
+type halfSender interface {
+	sendHalf(ctx context.Context, m *txn.Message) (remoting.SendResult, error)
+	close()
+}
+
+// Client is a connection to one RocketMQ cluster. It is safe for concurrent use.
+type Client struct {
+	remote *remoting.Client
+	half   halfSender
+	log    *slog.Logger
+
+	mu     sync.RWMutex
+	queues map[string]queueList // by topic
+}
+
+// queueList is what a route says, made once for each route.
+type queueList struct {
+	route *remoting.Route
+	list  []txn.Queue
+}
+
+// CheckbackHandler answers one check-back, or leaves it to be asked again.
+type CheckbackHandler func(ctx context.Context, m txn.Message, h txn.Half)
+
+// New returns a client; Start connects it.
+func New(c Config) (*Client, error) {
+	remote, err := remoting.New(remoting.Config{
+		Nameservers: c.Nameservers, Group: c.Group, AccessKey: c.AccessKey, SecretKey: c.SecretKey, Logger: c.Logger,
+		AckTimeout: c.Timing.ArriveWithin, WriteTimeout: c.Timing.ArriveWithin,
+	})
+	if err != nil {
+		return nil, err
+	}
+	client := &Client{remote: remote, log: c.Logger, queues: make(map[string]queueList)}
+	switch c.Transport {
+	case TransportNative:
+		client.half = native{remote}
+	case TransportLibrary:
+		if client.half, err = newLibrary(c); err != nil {
+			return nil, fmt.Errorf("starting rocketmq-client-go: %w", err)
+		}
+	default:
+		return nil, fmt.Errorf("%q is not a transport: choose native or library", c.Transport)
+	}
+	return client, nil
+}
+
+// Start connects to all masters, and asks for the routes of the topics; that something cannot be reached yet is not an
+// error, but seen in Check. Check-backs go to handle.
+func (c *Client) Start(ctx context.Context, topics []string, handle CheckbackHandler) error {
+	if handle != nil {
+		c.remote.OnCheckback(func(ctx context.Context, cb remoting.Checkback) {
+			m, h := checkback(&cb)
+			handle(ctx, m, h)
+		})
+	}
+	if err := c.remote.Start(ctx); err != nil {
+		return err
+	}
+	for _, topic := range topics {
+		if _, err := c.remote.Route(ctx, topic); err != nil {
+			c.log.WarnContext(ctx, "topic has no route yet", "topic", topic, "error", err)
+		}
+	}
+	return nil
+}
+
+// Close unregisters from all brokers and closes the connections.
+func (c *Client) Close(ctx context.Context) error {
+	c.half.close()
+	return c.remote.Close(ctx)
+}
+
+// NewUniqKey returns a fresh UNIQ_KEY; see txn.Broker.
+func (c *Client) NewUniqKey() string { return remoting.UniqKey() }
+
+// Queues returns the topic's writable queues; see txn.Broker. The list is shared and must not be changed.
+func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) {
+	route, err := c.remote.Route(ctx, topic)
+	if err != nil {
+		return nil, routeError(topic, err)
+	}
+	c.mu.RLock()
+	known := c.queues[topic]
+	c.mu.RUnlock()
+	if known.route != route {
+		known = queueList{route, writable(route)}
+		c.mu.Lock()
+		c.queues[topic] = known
+		c.mu.Unlock()
+	}
+	if len(known.list) == 0 {
+		return nil, unavailable(nil, "topic %s has no writable queue", topic)
+	}
+	return known.list, nil
+}
+
+func writable(route *remoting.Route) []txn.Queue {
+	var list []txn.Queue
+	for _, q := range route.Queues {
+		for id := range q.Writable() {
+			list = append(list, txn.Queue{Broker: q.Broker, ID: id})
+		}
+	}
+	slices.SortFunc(list, txn.Queue.Compare)
+	return list
+}
+
+func routeError(topic string, err error) error {
+	if remoting.IsCode(err, remoting.CodeTopicNotExist) {
+		return unavailable(err, "topic %s does not exist", topic)
+	}
+	return unavailable(err, "no name server tells where topic %s is", topic)
+}
+
+func unavailable(cause error, format string, args ...any) *txn.Error {
+	return &txn.Error{Code: txn.CodeBrokerUnavailable, Detail: fmt.Sprintf(format, args...) + "; nothing was changed", RetryAfter: 2 * time.Second, Cause: cause}
+}
+
+// SendHalf stores one half message; see txn.Broker.
+func (c *Client) SendHalf(ctx context.Context, m txn.Message) (txn.Half, error) {
+	result, err := c.half.sendHalf(ctx, &m)
+	if err != nil {
+		return txn.Half{}, sendError(m.Topic, err)
+	}
+	h := txn.Half{
+		UniqKey: m.UniqKey, Broker: m.Queue.Broker, CommitLogOffset: result.CommitLogOffset, QueueOffset: result.QueueOffset,
+		TransactionID: result.TransactionID,
+	}
+	if result.Status != remoting.SendOK {
+		if err := c.End(ctx, h, txn.DecisionRollback, time.Time{}); err != nil {
+			c.log.InfoContext(ctx, "rollback not confirmed, left to a check-back", "message_id", h.UniqKey, "error", err)
+		}
+		return txn.Half{}, fmt.Errorf("half message stored with %s only: %w", result.Status, txn.ErrNotSent)
+	}
+	return h, nil
+}
+
+// End sends END_TRANSACTION; see txn.Broker.
+func (c *Client) End(ctx context.Context, h txn.Half, d txn.Decision, writeBefore time.Time) error {
+	decision := remoting.Rollback
+	if d == txn.DecisionCommit {
+		decision = remoting.Commit
+	}
+	request := &remoting.EndRequest{
+		UniqKey: h.UniqKey, TransactionID: h.TransactionID, CommitLogOffset: h.CommitLogOffset, HalfQueueOffset: h.QueueOffset,
+		Decision: decision, FromCheckback: h.FromCheck, WriteBefore: writeBefore,
+	}
+	if failpoint.Armed("end-sent") && d == txn.DecisionCommit {
+		return c.endAndDie(ctx, h, request)
+	}
+	return endError(c.remote.EndTransaction(ctx, h.Broker, request))
+}
+
+// endAndDie sends the request, does not take its reply, and dies.
+func (c *Client) endAndDie(ctx context.Context, h txn.Half, request *remoting.EndRequest) error {
+	before := c.remote.Stats().FramesWritten
+	go func() { _ = c.remote.EndTransaction(ctx, h.Broker, request) }()
+	for c.remote.Stats().FramesWritten == before {
+		time.Sleep(time.Millisecond)
+	}
+	failpoint.Hit("end-sent")
+	return nil
+}
+
+// Send sends the message as a normal one; see delivery.Broker.
+func (c *Client) Send(ctx context.Context, m txn.Message, writeBefore time.Time) error {
+	request := sendRequest(&m)
+	request.WriteBefore = writeBefore
+	result, err := c.remote.Send(ctx, m.Queue.Broker, request)
+	if err != nil {
+		return sendError(m.Topic, err)
+	}
+	if result.Status != remoting.SendOK {
+		return fmt.Errorf("message stored with %s only: %w", result.Status, txn.ErrReplyMissing)
+	}
+	return nil
+}
+
+// Visible counts the copies of the message that the broker's index knows; see delivery.Broker.
+func (c *Client) Visible(ctx context.Context, m txn.Message, since time.Time) (int, error) {
+	found, err := c.remote.QueryByUniqKey(ctx, m.Queue.Broker, m.Topic, m.UniqKey, since, time.Time{})
+	return len(found), err
+}
+
+// Probe asks the broker for a sign of life; see delivery.Broker.
+func (c *Client) Probe(ctx context.Context, broker string) error { return c.remote.Ping(ctx, broker) }
+
+// Brokers returns the names of the masters that are known, sorted.
+func (c *Client) Brokers() []string {
+	status := c.remote.Status()
+	names := make([]string, len(status.Brokers))
+	for i, b := range status.Brokers {
+		names[i] = b.Name
+	}
+	return names
+}
+
+// CreateTopic makes a topic with so many queues on every master, and waits until it has a route.
+func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) error {
+	return c.remote.CreateTopic(ctx, topic, queues)
+}
+
+// goneRemarks are the broker's words (EndTransactionProcessor) for a half message that is not at the named offsets.
+var goneRemarks = []string{
+	"Find prepared transaction message failed", "The transaction state table offset wrong", "The commit log offset wrong",
+}
+
+// endError says what is known of an END_TRANSACTION. A busy or unavailable broker, a wrong group and a refused end did
+// not execute it; of other answers it is not certain.
+func endError(err error) error {
+	answer, ok := errors.AsType[*remoting.BrokerError](err)
+	if !ok {
+		return callError(err)
+	}
+	switch answer.Code {
+	case remoting.CodeSystemBusy, remoting.CodeServiceUnavailable, remoting.CodeIllegalOperation, remoting.CodeMessageIllegal,
+		remoting.CodeNoPermission, remoting.CodeSlaveNotAvailable:
+		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
+	case remoting.CodeSystemError:
+		if slices.Contains(goneRemarks, answer.Remark) {
+			return fmt.Errorf("%w: %w", txn.ErrHalfGone, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
+}
+
+// sendError says what is known of a message that was not accepted. A broker that refuses one did not store it.
+func sendError(topic string, err error) error {
+	answer, ok := errors.AsType[*remoting.BrokerError](err)
+	if !ok {
+		return callError(err)
+	}
+	switch answer.Code {
+	case remoting.CodeMessageIllegal:
+		return &txn.Error{Code: txn.CodePayloadTooLarge, Detail: "the broker refused the message: payload or properties are larger than it accepts", Cause: err}
+	case remoting.CodeTopicNotExist:
+		return unavailable(err, "topic %s does not exist", topic)
+	case remoting.CodeNoPermission:
+		return unavailable(err, "the broker does not permit writing to topic %s", topic)
+	default:
+		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
+	}
+}
+
+func callError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, remoting.ErrNotSent):
+		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
+	default:
+		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
+	}
+}

@@ -1,0 +1,89 @@
+package rocketmq
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Properties that consumers of a message can rely on, beside RocketMQ's own.
+const (
+	propTxID        = "TX_ID"
+	propTxKind      = "TX_KIND"
+	propTraceparent = "traceparent"
+)
+
+// properties are the message's, without those that only a half message has.
+func properties(m *txn.Message) remoting.Properties {
+	p := make(remoting.Properties, 0, 7+len(m.Properties))
+	add := func(name, value string) {
+		if value != "" { // RocketMQ has no empty properties
+			p = append(p, remoting.Property{Name: name, Value: value})
+		}
+	}
+	keys := m.TxID
+	if len(m.Keys) > 0 {
+		keys += " " + strings.Join(m.Keys, " ")
+	}
+	add(remoting.PropKeys, keys)
+	add(remoting.PropTags, m.Tag)
+	add(remoting.PropShardingKey, m.ShardKey)
+	add(propTxID, m.TxID)
+	add(propTxKind, m.Kind)
+	add(propTraceparent, m.Traceparent)
+	for _, name := range slices.Sorted(maps.Keys(m.Properties)) {
+		add(name, m.Properties[name])
+	}
+	return p
+}
+
+// halfProperties adds when the broker may ask for the first time.
+func halfProperties(m *txn.Message) remoting.Properties {
+	p := properties(m)
+	if m.Immunity > 0 {
+		p = append(p, remoting.Property{Name: remoting.PropImmunity, Value: strconv.Itoa(int(m.Immunity.Seconds()))})
+	}
+	return p
+}
+
+func sendRequest(m *txn.Message) *remoting.SendRequest {
+	return &remoting.SendRequest{
+		Topic: m.Topic, QueueID: m.Queue.ID, UniqKey: m.UniqKey, Properties: properties(m), Body: m.Body,
+	}
+}
+
+// checkback reads what a check-back is about: the message as far as a decision needs it, and the copy that was asked
+// about.
+func checkback(cb *remoting.Checkback) (txn.Message, txn.Half) {
+	p := cb.Message.Properties
+	keys := strings.Fields(p.Get(remoting.PropKeys))
+	if len(keys) > 0 {
+		keys = keys[1:]
+	}
+	m := txn.Message{
+		UniqKey: cb.UniqKey, Topic: cb.Topic, Tag: p.Get(remoting.PropTags), Keys: keys, ShardKey: p.Get(remoting.PropShardingKey),
+		TxID: p.Get(propTxID), Kind: p.Get(propTxKind), Traceparent: p.Get(propTraceparent), Body: cb.Message.Body,
+		Queue: txn.Queue{Broker: cb.Broker, ID: int(cb.Message.QueueID)},
+	}
+	h := txn.Half{
+		UniqKey: cb.UniqKey, Broker: cb.Broker, CommitLogOffset: cb.CommitLogOffset, QueueOffset: cb.HalfQueueOffset,
+		TransactionID: cb.TransactionID, OffsetMsgID: cb.OffsetMsgID, FromCheck: true,
+	}
+	return m, h
+}
+
+// native sends half messages over the wire client.
+type native struct{ remote *remoting.Client }
+
+func (n native) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendResult, error) {
+	request := sendRequest(m)
+	request.Half, request.Properties = true, halfProperties(m)
+	return n.remote.Send(ctx, m.Queue.Broker, request)
+}
+
+func (native) close() {}
