@@ -1,0 +1,105 @@
+// Package config reads the file of kinds: YAML, strictly, with defaults, checked as a whole before anything starts. It
+// reads no environment and no flags. It imports payload (schemas), selector, localtx/sqltext (the SQL of kinds) and txn.
+//
+// Every mistake is told, not only the first, each with its line and column. What the contract has and this version has
+// not is refused by name rather than ignored.
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/localtx/sqltext"
+	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// DefaultTimeout bounds a local transaction whose kind sets no timeout.
+const DefaultTimeout = 5 * time.Second
+
+// File is what the configuration says.
+type File struct {
+	Kinds  map[string]Kind  // by name; at least one
+	Topics map[string]Topic // by name; also those that only a kind names
+}
+
+// Kind is one entry of kinds, with its defaults filled in.
+type Kind struct {
+	Name     string
+	Path     string // empty: no endpoint of its own
+	Topic    string
+	Tag      string // empty: none
+	Schema   txn.Schema
+	Local    Local
+	Selector selector.Spec // the kind's own, else the topic's
+	Immunity time.Duration // whole seconds; 0: the broker's setting
+	Timeout  time.Duration
+}
+
+// Local is what a kind's local transaction is: a handler, or SQL.
+type Local struct {
+	Handler string              // name of a handler that is registered in the binary
+	SQL     []sqltext.Statement // in order; nil when there is a handler
+}
+
+// Topic is one entry of topics.
+type Topic struct {
+	Name     string
+	Selector selector.Spec
+}
+
+// Error is all that is wrong with a file.
+type Error struct {
+	Name     string // of the file
+	Problems []Problem
+}
+
+// Problem is one mistake. Line and Column count from 1; Path names the field, like kinds.order.create.topic.
+type Problem struct {
+	Line, Column int
+	Path         string
+	Message      string
+}
+
+// Error returns one line per problem: file:line:column: path: message.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = fmt.Sprintf("%s:%d:%d: ", e.Name, p.Line, p.Column)
+		if p.Path != "" {
+			lines[i] += p.Path + ": "
+		}
+		lines[i] += p.Message
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Load reads the file. A mistake in it is an *Error.
+func Load(name string) (*File, error) {
+	text, err := os.ReadFile(name) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	return Parse(name, text, os.DirFS(filepath.Dir(name)))
+}
+
+// Parse reads the text of a file whose name is used in errors only. Schemas are read from dir, the file's directory.
+func Parse(name string, text []byte, dir fs.FS) (*File, error) {
+	r := &reader{text: string(text), dir: dir, paths: make(map[string]string)}
+	file := r.file()
+	if len(r.problems) == 0 {
+		return file, nil
+	}
+	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return nil, &Error{Name: name, Problems: r.problems}
+}

@@ -1,0 +1,236 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/txsvc/txsvc/internal/localtx/sqltext"
+	"github.com/txsvc/txsvc/internal/payload"
+	"github.com/txsvc/txsvc/internal/selector"
+)
+
+// Bounds of the times of a kind. A broker that waits longer than an hour before its first check-back is a typing error.
+const (
+	minTimeout  = time.Millisecond
+	maxTimeout  = time.Minute
+	minImmunity = time.Second
+	maxImmunity = time.Hour
+)
+
+// file reads the whole file. Selectors are settled last, because topics may stand behind the kinds.
+func (r *reader) file() *File {
+	root := r.document()
+	if root == nil {
+		return nil
+	}
+	file := &File{Kinds: make(map[string]Kind), Topics: make(map[string]Topic)}
+	top := field{node: root}
+	entries, ok := r.entries(top)
+	if !ok {
+		return nil
+	}
+	seen := r.fields(entries, map[string]func(field){
+		"kinds":  func(f field) { r.kinds(f, file) },
+		"topics": func(f field) { r.topics(f, file) },
+	})
+	if !seen["kinds"] {
+		r.problem(top, "kinds is required")
+	}
+	file.settleSelectors()
+	return file
+}
+
+// settleSelectors gives every kind its selector and every topic its entry.
+func (file *File) settleSelectors() {
+	for name, kind := range file.Kinds {
+		topic, ok := file.Topics[kind.Topic]
+		if !ok {
+			topic = Topic{Name: kind.Topic, Selector: selector.Spec{Type: selector.Default}}
+			file.Topics[kind.Topic] = topic
+		}
+		if kind.Selector.Type == "" {
+			kind.Selector = topic.Selector
+			file.Kinds[name] = kind
+		}
+	}
+}
+
+func (r *reader) kinds(f field, file *File) {
+	entries, ok := r.entries(f)
+	if ok && len(entries) == 0 {
+		r.problem(f, "at least one kind is needed")
+	}
+	for _, e := range entries {
+		if wrong := checkKindName(e.name); wrong != "" {
+			r.keyProblem(e, "%s", wrong)
+		}
+		file.Kinds[e.name] = r.kind(e)
+	}
+}
+
+func (r *reader) kind(e entry) Kind {
+	kind := Kind{Name: e.name, Timeout: DefaultTimeout}
+	entries, ok := r.entries(e.field)
+	if !ok {
+		return kind
+	}
+	seen := r.fields(entries, map[string]func(field){
+		"path":     func(f field) { kind.Path = r.endpoint(f, e.name) },
+		"topic":    func(f field) { kind.Topic = r.checked(f, checkTopic) },
+		"tag":      func(f field) { kind.Tag = r.checked(f, checkTag) },
+		"schema":   func(f field) { r.schema(f, &kind) },
+		"local":    func(f field) { kind.Local = r.local(f) },
+		"selector": func(f field) { kind.Selector = r.selector(f) },
+		"ordered": func(f field) {
+			if r.bool(f) {
+				r.problem(f, unsupported)
+			}
+		},
+		"delivery": func(f field) { r.only(f, "half", "outbox") },
+		"fallback": func(f field) { r.only(f, "reject", "outbox") },
+		"immunity": func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
+		"timeout":  func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
+		"body":     func(f field) { r.problem(f, unsupported) },
+	})
+	for _, name := range []string{"topic", "local"} {
+		if !seen[name] {
+			r.keyProblem(e, "%s is required", name)
+		}
+	}
+	return kind
+}
+
+func (r *reader) endpoint(f field, kind string) string {
+	endpoint := r.checked(f, checkPath)
+	if owner, taken := r.paths[endpoint]; taken && endpoint != "" {
+		r.problem(f, "is the path of the kind %s already", owner)
+	}
+	r.paths[endpoint] = kind
+	return endpoint
+}
+
+func (r *reader) schema(f field, kind *Kind) {
+	name := r.string(f)
+	if name == "" {
+		return
+	}
+	schema, err := payload.Compile(r.dir, path.Clean(name))
+	if err != nil {
+		r.problem(f, "%v", err)
+		return
+	}
+	kind.Schema = schema
+}
+
+// local reads the local transaction: exactly one of the three forms.
+func (r *reader) local(f field) Local {
+	var local Local
+	entries, ok := r.entries(f)
+	if !ok {
+		return local
+	}
+	r.fields(entries, map[string]func(field){
+		"handler":  func(f field) { local.Handler = r.string(f) },
+		"sql":      func(f field) { local.SQL = r.sql(f) },
+		"external": func(f field) { r.problem(f, unsupported) },
+	})
+	if len(entries) != 1 {
+		r.problem(f, "must have exactly one of handler, sql, external")
+	}
+	return local
+}
+
+// sql reads one text, or a list of them; each may hold several statements.
+func (r *reader) sql(f field) []sqltext.Statement {
+	list, ok := f.node.(*ast.SequenceNode)
+	if !ok {
+		return r.statements(f)
+	}
+	if len(list.Values) == 0 {
+		r.problem(f, "must not be empty")
+	}
+	var statements []sqltext.Statement
+	for i, node := range list.Values {
+		statements = append(statements, r.statements(field{fmt.Sprintf("%s[%d]", f.path, i), node})...)
+	}
+	return statements
+}
+
+func (r *reader) statements(f field) []sqltext.Statement {
+	text := r.string(f)
+	if text == "" {
+		return nil
+	}
+	statements, err := sqltext.Parse(text)
+	if err != nil {
+		r.sqlProblem(f, text, err)
+	}
+	return statements
+}
+
+// sqlProblem gives the place of the mistake in the file where it can be told: in a block (|) the lines of the text are
+// lines of the file.
+func (r *reader) sqlProblem(f field, text string, err error) {
+	e, ok := errors.AsType[*sqltext.Error](err)
+	if block, isBlock := f.node.(*ast.LiteralNode); ok && isBlock && strings.HasPrefix(block.Start.Value, "|") {
+		line := block.Start.Position.Line + e.Line
+		if indent, found := strings.CutSuffix(lineOf(r.text, line), lineOf(text, e.Line)); found && strings.Trim(indent, " ") == "" {
+			r.add(line, len(indent)+e.Column, f.path, "%s", e.Message)
+			return
+		}
+	}
+	r.problem(f, "%v", err)
+}
+
+// lineOf returns a line, counted from 1, without its end.
+func lineOf(text string, number int) string {
+	lines := strings.Split(text, "\n")
+	if number > len(lines) {
+		return ""
+	}
+	return strings.TrimSuffix(lines[number-1], "\r")
+}
+
+func (r *reader) topics(f field, file *File) {
+	topics, _ := r.entries(f)
+	for _, e := range topics {
+		if wrong := checkTopic(e.name); wrong != "" {
+			r.keyProblem(e, "%s", wrong)
+		}
+		topic := Topic{Name: e.name, Selector: selector.Spec{Type: selector.Default}}
+		entries, _ := r.entries(e.field)
+		r.fields(entries, map[string]func(field){
+			"selector": func(f field) { topic.Selector = r.selector(f) },
+		})
+		file.Topics[e.name] = topic
+	}
+}
+
+// selector reads a selector. The type comes first: the fields of a type that this version does not have are not looked at.
+func (r *reader) selector(f field) selector.Spec {
+	var spec selector.Spec
+	entries, ok := r.entries(f)
+	if !ok {
+		return spec
+	}
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == "type" })
+	if i < 0 {
+		r.problem(f, "type is required")
+		return spec
+	}
+	if spec.Type = r.string(entries[i].field); spec.Type == "" {
+		return spec
+	}
+	if _, err := selector.New(spec); err != nil {
+		r.problem(entries[i].field, "%v", err)
+		return spec
+	}
+	r.fields(entries, map[string]func(field){"type": func(field) {}})
+	return spec
+}
