@@ -174,11 +174,11 @@ func (r *reader) statements(f field) []sqltext.Statement {
 	return statements
 }
 
-// sqlProblem gives the place of the mistake in the file where it can be told: in a block (|) the lines of the text are
-// lines of the file.
+// sqlProblem gives the place of the mistake in the file where it can be told: the lines of a block are lines of the file,
+// unless it is folded, and then they are not found there.
 func (r *reader) sqlProblem(f field, text string, err error) {
 	e, ok := errors.AsType[*sqltext.Error](err)
-	if block, isBlock := f.node.(*ast.LiteralNode); ok && isBlock && strings.HasPrefix(block.Start.Value, "|") {
+	if block, isBlock := f.node.(*ast.LiteralNode); ok && isBlock {
 		line := block.Start.Position.Line + e.Line
 		if indent, found := strings.CutSuffix(lineOf(r.text, line), lineOf(text, e.Line)); found && strings.Trim(indent, " ") == "" {
 			r.add(line, len(indent)+e.Column, f.path, "%s", e.Message)
