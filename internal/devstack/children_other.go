@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // childrenOf are the processes whose parent is pid, as ps tells.
@@ -21,3 +22,7 @@ func childrenOf(pid int) []int {
 	}
 	return children
 }
+
+// lives tells whether a process that need not be our child exists; process 1 reaps
+// what others leave.
+func lives(pid int) bool { return syscall.Kill(pid, 0) == nil }

@@ -2,6 +2,13 @@ package devstack
 
 import "context"
 
+// For the tests that look from outside.
+var (
+	ChildrenOf      = childrenOf
+	Lives           = lives
+	RemoveAbandoned = removeAbandoned
+)
+
 // InstalledCache fetches the binaries, where they are missing, and returns the cache
 // that holds them.
 func InstalledCache(ctx context.Context) (string, error) {

@@ -8,8 +8,6 @@ import (
 	"net"
 	"os"
 	"regexp"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -94,18 +92,6 @@ func eventually(t *testing.T, d time.Duration, what string, holds func() bool) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// alive tells whether a process that need not be our child runs; a zombie does not.
-func alive(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return false
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true // no /proc here
-	}
-	return !strings.HasPrefix(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " Z")
 }
 
 // ask sends RocketMQ one request without fields and returns the body of the reply.

@@ -101,11 +101,11 @@ func (p *Process) reap(r *running) {
 	unexpected := r.watched
 	p.mu.Unlock()
 	r.state = r.cmd.ProcessState
-	close(r.done)
 	if unexpected {
 		p.logger.Error("a process of the stack has ended by itself",
 			"process", p.spec.name, "state", r.state.String(), "log", p.spec.log)
 	}
+	close(r.done)
 }
 
 func (r *running) over() bool {
@@ -224,11 +224,24 @@ func (p *Process) Kill() {
 	if r == nil {
 		return
 	}
-	for _, pid := range p.pause(r) {
+	children := p.pause(r)
+	for _, pid := range children {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	p.signal(r, syscall.SIGKILL)
 	<-r.done
+	awaitGone(children)
+}
+
+// awaitGone waits for killed processes that are not our children: PostgreSQL refuses
+// to start while one of an earlier life still holds its shared memory.
+func awaitGone(pids []int) {
+	deadline := time.Now().Add(5 * time.Second)
+	for _, pid := range pids {
+		for lives(pid) && time.Now().Before(deadline) {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
 }
 
 // announceEnd returns the present life, nil when there is none, and notes that its

@@ -81,7 +81,7 @@ func stop(t *testing.T, s *devstack.Stack) {
 		t.Fatal(err)
 	}
 	for i, p := range parts {
-		if p.PID() != 0 || alive(pids[i]) {
+		if p.PID() != 0 || devstack.Lives(pids[i]) {
 			t.Errorf("process %d lives after Stop", pids[i])
 		}
 	}
@@ -126,6 +126,7 @@ func breakPostgres(t *testing.T, s *devstack.Stack) {
 			t.Errorf("after the pause: %v", err)
 		}
 	})
+	t.Run("port taken", func(t *testing.T) { portTaken(t, pg, session.Config().Host+":"+fmt.Sprint(session.Config().Port)) })
 	ways := map[string]func() error{
 		"kill":              func() error { pg.Kill(); return nil },
 		"immediate":         func() error { return pg.StopImmediate(within(t, 10*time.Second)) },
@@ -139,7 +140,7 @@ func breakPostgres(t *testing.T, s *devstack.Stack) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 5*time.Second, "the session's backend is gone", func() bool { return !alive(backend) })
+			eventually(t, 5*time.Second, "the session's backend is gone", func() bool { return !devstack.Lives(backend) })
 			if err := pg.Start(within(t, time.Minute)); err != nil {
 				t.Fatal(err)
 			}
@@ -188,6 +189,7 @@ func breakBroker(t *testing.T, s *devstack.Stack) {
 			t.Fatal(err)
 		}
 	})
+	t.Run("port taken", func(t *testing.T) { portTaken(t, broker, addr) })
 	t.Run("stop in no time", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -203,6 +205,27 @@ func breakBroker(t *testing.T, s *devstack.Stack) {
 	})
 }
 
+// portTaken kills the process, takes one of its ports, and expects a start to tell.
+func portTaken(t *testing.T, p *devstack.Process, addr string) {
+	t.Helper()
+	p.Kill()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.Start(within(t, time.Minute))
+	if err == nil || !strings.Contains(err.Error(), "port taken") {
+		t.Errorf("with %s in use: got %v, want an error that says so", addr, err)
+	}
+	if p.PID() != 0 {
+		t.Error("it runs after an error of its start")
+	}
+	l.Close()
+	if err := p.Start(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func breakNamesrv(t *testing.T, s *devstack.Stack) {
 	namesrv, addr := s.Namesrv(), brokers(t, s)["broker-a"]
 	namesrv.Kill()
@@ -215,6 +238,7 @@ func breakNamesrv(t *testing.T, s *devstack.Stack) {
 	if got := brokers(t, s)["broker-a"]; got != addr {
 		t.Errorf("got broker address %q after the restart, want %q", got, addr)
 	}
+	portTaken(t, namesrv, s.Nameservers()[0])
 	s.Broker(0).Pause()
 	defer s.Broker(0).Resume()
 	namesrv.Kill()
