@@ -19,7 +19,7 @@ func BenchmarkSubmit(b *testing.B) {
 	h.flow.submit = func(_ context.Context, r txn.Request) (*txn.Transaction, error) { return delivered(r), nil }
 	config := h.config()
 	config.Registerer = prometheus.NewRegistry()
-	config.Log = slog.New(slog.NewJSONHandler(io.Discard, nil))
+	config.Log = slog.New(slog.DiscardHandler)
 	handler := newHandler(b, config)
 	body := []byte(`{"id":"order-2024-000017","shard_key":"acme","payload":{"customer":"acme","currency":"EUR","reference":"PO-17",` +
 		`"items":[{"sku":"A-1","quantity":2,"amount_minor":1250},{"sku":"B-7","quantity":1,"amount_minor":990}]}}`)

@@ -81,7 +81,8 @@ func checkMediaType(header http.Header) error {
 		return nil
 	}
 	media, parameters, err := mime.ParseMediaType(contentType)
-	if err != nil || media != "application/json" && !(strings.HasSuffix(media, "+json") && strings.Contains(media, "/")) {
+	isJSON := media == "application/json" || strings.Contains(media, "/") && strings.HasSuffix(media, "+json")
+	if err != nil || !isJSON {
 		return txn.Errorf(txn.CodeUnsupportedMedia, "the Content-Type must be application/json")
 	}
 	if charset, given := parameters["charset"]; given && !strings.EqualFold(charset, "utf-8") {

@@ -89,10 +89,10 @@ func requestID(header http.Header) string {
 // recovered answers a panic, with its stack for the log. When the answer has begun it can only be cut off, so that the
 // client does not take it for complete: the result is what to panic with.
 func (r *recorder) recovered(cause any) any {
-	switch {
-	case cause == nil:
+	switch cause {
+	case nil:
 		return nil
-	case cause == http.ErrAbortHandler: //nolint:errorlint // net/http panics with this very value
+	case http.ErrAbortHandler: //nolint:errorlint // net/http panics with this very value
 		return cause
 	}
 	err := &txn.Error{Code: txn.CodeInternal, Detail: "panic", Cause: fmt.Errorf("%v\n%s", cause, debug.Stack())}

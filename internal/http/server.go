@@ -49,6 +49,6 @@ func Serve(ctx context.Context, server *http.Server, listener net.Listener, shut
 	if err != nil {
 		err = errors.Join(fmt.Errorf("requests were still running %s after the stop: %w", shutdownTimeout, err), server.Close())
 	}
-	<-served
+	_ = <-served // http.ErrServerClosed
 	return err
 }
