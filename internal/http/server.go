@@ -49,6 +49,8 @@ func Serve(ctx context.Context, server *http.Server, listener net.Listener, shut
 	if err != nil {
 		err = errors.Join(fmt.Errorf("requests were still running %s after the stop: %w", shutdownTimeout, err), server.Close())
 	}
-	_ = <-served // http.ErrServerClosed
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	return err
 }
