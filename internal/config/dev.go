@@ -12,7 +12,7 @@ const DevName = "dev.yaml"
 func Dev() (*File, error) {
 	text, err := dev.ReadFile(DevName)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is embedded
+		return nil, err
 	}
 	return Parse(DevName, text, dev)
 }

@@ -3,19 +3,19 @@ package config_test
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/goleak"
 
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/migrations"
 )
 
-func TestMain(m *testing.M) { os.Exit(stacktest.With(m).Run()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(stacktest.With(m)) }
 
 // The shipped SQL kind does on PostgreSQL what its comment says.
 func TestDevPaymentRunsOnPostgres(t *testing.T) {

@@ -49,7 +49,7 @@ func describe(err error) error {
 func decodeValue(decoder *jsontext.Decoder) (any, error) {
 	token, err := decoder.ReadToken()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // describe does
+		return nil, err
 	}
 	switch token.Kind() {
 	case '{':
@@ -63,7 +63,7 @@ func decodeValue(decoder *jsontext.Decoder) (any, error) {
 	case 't', 'f':
 		return token.Bool(), nil
 	default:
-		return nil, nil //nolint:nilnil // null
+		return nil, nil // null
 	}
 }
 
@@ -72,7 +72,7 @@ func decodeObject(decoder *jsontext.Decoder) (any, error) {
 	for decoder.PeekKind() != '}' {
 		token, err := decoder.ReadToken()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // describe does
+			return nil, err
 		}
 		name := token.String()
 		if object[name], err = decodeValue(decoder); err != nil {
@@ -80,7 +80,7 @@ func decodeObject(decoder *jsontext.Decoder) (any, error) {
 		}
 	}
 	_, err := decoder.ReadToken()
-	return object, err //nolint:wrapcheck // describe does
+	return object, err
 }
 
 func decodeArray(decoder *jsontext.Decoder) (any, error) {
@@ -93,7 +93,7 @@ func decodeArray(decoder *jsontext.Decoder) (any, error) {
 		array = append(array, item)
 	}
 	_, err := decoder.ReadToken()
-	return array, err //nolint:wrapcheck // describe does
+	return array, err
 }
 
 func decodeNumber(decoder *jsontext.Decoder, text string) (any, error) {

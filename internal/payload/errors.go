@@ -59,7 +59,7 @@ func leaves(e *jsonschema.ValidationError) []txn.FieldError {
 }
 
 func gather(causes []*jsonschema.ValidationError) []txn.FieldError {
-	var list []txn.FieldError
+	list := make([]txn.FieldError, 0, len(causes))
 	for _, cause := range causes {
 		list = append(list, leaves(cause)...)
 	}

@@ -1,13 +1,14 @@
 package selector
 
 import (
-	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 )
 
-func TestMain(m *testing.M) { os.Exit(stacktest.With(m).Run()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(stacktest.With(m)) }
 
 // The class of the RocketMQ client itself picks, from the Maven artifacts that the stack runs on.
 func TestJavaHashEqualsTheJavaClient(t *testing.T) {

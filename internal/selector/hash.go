@@ -17,7 +17,7 @@ func (h *hash) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route, erro
 	if n == 0 {
 		return txn.Route{}, noQueue()
 	}
-	i := int(fnv1a64(in.ShardKey) % uint64(n)) //nolint:gosec // below n
+	i := int(fnv1a64(in.ShardKey) % uint64(n))
 	return txn.Route{Queue: queues[i], Selector: TypeHash, Reason: h.reasons.of(n, i)}, nil
 }
 

@@ -16,7 +16,7 @@ type roundRobin struct {
 // newRoundRobin begins anywhere, so that replicas which start together do not crowd the same queue.
 func newRoundRobin() txn.Selector {
 	r := &roundRobin{reasons: reasons{format: "counter mod %d = %d"}}
-	r.next.Store(rand.Uint64N(1 << 32)) //nolint:gosec // not a secret
+	r.next.Store(rand.Uint64N(1 << 32))
 	return r
 }
 
@@ -27,6 +27,6 @@ func (r *roundRobin) Select(queues []txn.Queue, _ txn.SelectorInput) (txn.Route,
 	if n == 0 {
 		return txn.Route{}, noQueue()
 	}
-	i := int(r.next.Add(1) % uint64(n)) //nolint:gosec // below n
+	i := int(r.next.Add(1) % uint64(n))
 	return txn.Route{Queue: queues[i], Selector: TypeRoundRobin, Reason: r.reasons.of(n, i)}, nil
 }

@@ -2,18 +2,18 @@ package sqltext
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 )
 
-func TestMain(m *testing.M) { os.Exit(stacktest.With(m).Run()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(stacktest.With(m)) }
 
 var values = map[string]any{
 	ID: "tx-1", ShardKey: "customer-7", Payload: `{"k": "v;@id", "n": 3}`, LocalArg: `{"n": 3}`, SelectorArg: nil,

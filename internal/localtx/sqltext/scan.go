@@ -69,12 +69,12 @@ func (s *scanner) next() (token, error) {
 // skip passes space and comments.
 func (s *scanner) skip() error {
 	for {
-		switch c := s.peek(0); {
-		case isSpace(c):
+		switch {
+		case isSpace(s.peek(0)):
 			s.at++
-		case c == '-' && s.peek(1) == '-':
+		case s.atLineComment():
 			s.skipLine()
-		case c == '/' && s.peek(1) == '*':
+		case s.atBlockComment():
 			if err := s.skipBlock(); err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func (s *scanner) skipBlock() error {
 	begin, depth := s.at, 0
 	for s.at < len(s.text) {
 		switch {
-		case s.peek(0) == '/' && s.peek(1) == '*':
+		case s.atBlockComment():
 			depth++
 			s.at += 2
 		case s.peek(0) == '*' && s.peek(1) == '/':
@@ -191,13 +191,11 @@ func (s *scanner) escaped() error {
 // continued passes space with a line break in it, and line comments, when a quote follows; else it stays where it is.
 func (s *scanner) continued() bool {
 	behind := s.at
-	for {
-		if s.peek(0) == '-' && s.peek(1) == '-' {
+	for comment := s.atLineComment(); comment || isSpace(s.peek(0)); comment = s.atLineComment() {
+		if comment {
 			s.skipLine()
-		} else if isSpace(s.peek(0)) {
-			s.at++
 		} else {
-			break
+			s.at++
 		}
 	}
 	if s.peek(0) == '\'' && strings.ContainsAny(s.text[behind:s.at], "\n\r") {
@@ -275,7 +273,7 @@ func (s *scanner) number() {
 // operator passes a run of operator characters, or a parameter when the run is a single @ before a name.
 func (s *scanner) operator() (kind, error) {
 	begin := s.at
-	for isOperator(s.peek(0)) && !s.atComment() {
+	for isOperator(s.peek(0)) && !s.atLineComment() && !s.atBlockComment() {
 		s.at++
 	}
 	run := s.text[begin:s.at]
@@ -295,9 +293,9 @@ func (s *scanner) operator() (kind, error) {
 	return operator, nil
 }
 
-func (s *scanner) atComment() bool {
-	return s.peek(0) == '-' && s.peek(1) == '-' || s.peek(0) == '/' && s.peek(1) == '*'
-}
+func (s *scanner) atLineComment() bool { return s.peek(0) == '-' && s.peek(1) == '-' }
+
+func (s *scanner) atBlockComment() bool { return s.peek(0) == '/' && s.peek(1) == '*' }
 
 // checkParam refuses a parameter that is unknown, or glued to an operand: x@id is an operator between two columns.
 func (s *scanner) checkParam(begin int, name string) error {
