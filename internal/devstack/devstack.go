@@ -175,6 +175,7 @@ func (s *Stack) define(c *cluster) {
 
 func (s *Stack) startAll(ctx context.Context) error {
 	began := time.Now()
+	warnOfFullDisk(s.opts)
 	s.opts.Progress("starting PostgreSQL " + PostgresVersion + " and RocketMQ " + RocketMQVersion)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range s.processes() {

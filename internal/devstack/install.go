@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // The pinned versions. RocketMQ is the one that the wire notes were exercised
@@ -180,6 +181,7 @@ func copyDependencies(ctx context.Context, dir string, deps ...dependency) error
 	defer os.Remove(pom)
 	cmd := exec.CommandContext(ctx, mvn, "-q", "-B", "-f", pom, copyGoal,
 		"-DincludeScope=runtime", "-DoutputDirectory="+dir)
+	cmd.WaitDelay = time.Second // what it started may hold the pipe after a cancel
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w:\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out), 15))
 	}

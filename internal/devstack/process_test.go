@@ -105,3 +105,12 @@ func TestUnexpectedEndIsLogged(t *testing.T) {
 		t.Errorf("got log %q, want the process and how it ended", got)
 	}
 }
+
+func TestUsedPercent(t *testing.T) {
+	if got := usedPercent(1000, 150, 100); got != 89 { // 850 of 950
+		t.Errorf("got %d, want 89", got)
+	}
+	if got := usedPercent(0, 0, 0); got != 0 {
+		t.Errorf("got %d, want 0", got)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf16"
 )
 
 // BrokerName is the name of the i-th broker, from 0: broker-a, broker-b, …
@@ -25,6 +26,7 @@ func BrokerName(i int) string { return "broker-" + string(rune('a'+i)) }
 // which is half of a name server's start and a third of a broker's.
 func javaCommandLine(java, classpath, home string, options []string, main ...string) []string {
 	args := []string{java, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dtls.server.mode=disabled",
+		"-Drocketmq.broker.multiPathSplitter=//", // not a comma, which a directory's name may hold
 		"-Drocketmq.home.dir=" + home, "-Duser.home=" + home, "-Djava.io.tmpdir=" + javaTemp(home)}
 	args = append(append(args, options...), "-cp", classpath)
 	return append(args, main...)
@@ -105,7 +107,7 @@ func brokerSpec(s *Stack, i int) spec {
 func writeProperties(path string, config map[string]string) error {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(config)) {
-		fmt.Fprintf(&b, "%s=%s\n", key, strings.ReplaceAll(config[key], `\`, `\\`))
+		fmt.Fprintf(&b, "%s=%s\n", key, escapeProperty(config[key]))
 	}
 	if err := writeFile(path, []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("writing its configuration: %w", err)
@@ -113,13 +115,30 @@ func writeProperties(path string, config map[string]string) error {
 	return nil
 }
 
+// escapeProperty writes what is not printable ASCII as UTF-16 escapes: Java reads
+// properties as ISO 8859-1.
+func escapeProperty(value string) string {
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune(value)) {
+		switch {
+		case unit == '\\':
+			b.WriteString(`\\`)
+		case unit < ' ' || unit > '~':
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		default:
+			b.WriteByte(byte(unit))
+		}
+	}
+	return b.String()
+}
+
 // MQAdmin runs RocketMQ's mqadmin against the name servers and returns what it
 // prints. mqadmin reports most failures only there: look at the output. Each call
 // starts a JVM, which takes a second or more.
 func MQAdmin(ctx context.Context, classpath string, nameservers []string, args ...string) (string, error) {
-	java, err := findJava(ctx)
+	java, err := javaCommand()
 	if err != nil {
-		return "", fmt.Errorf("devstack: %w", err)
+		return "", fmt.Errorf("devstack: mqadmin needs Java: %w", err)
 	}
 	home, err := os.MkdirTemp("", "txsvc-mqadmin-")
 	if err != nil {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,6 +44,7 @@ func TestDataIsKeptOverARestart(t *testing.T) {
 	if err := s.Stop(within(t, time.Second)); err != nil {
 		t.Errorf("stopping again: got %v, want nil", err)
 	}
+	plantPidFile(t, filepath.Join(o.Dir, "postgres", "data"))
 	s = startStack(t, o)
 	if s.DatabaseURL() != url || !reflect.DeepEqual(s.Nameservers(), nameservers) {
 		t.Errorf("got %s and %v, want %s and %v as before", s.DatabaseURL(), s.Nameservers(), url, nameservers)
@@ -53,6 +56,29 @@ func TestDataIsKeptOverARestart(t *testing.T) {
 	id := fields[len(fields)-1]
 	if found := mqadmin(t, s, "queryMsgByKey", "-t", "kept", "-k", "key-1"); !strings.Contains(found, id) {
 		t.Errorf("got %q for the message's key, want its id %s", found, id)
+	}
+}
+
+// plantPidFile writes what a killed PostgreSQL leaves, with a process id that belongs
+// to another process of its user by now.
+func plantPidFile(t *testing.T, data string) {
+	t.Helper()
+	info, err := os.Stat(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	cmd := osexec.Command("sleep", "600")
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines := fmt.Sprintf("%d\n%s\n1700000000\n5432\n\n127.0.0.1\n", cmd.Process.Pid, data)
+	if err := os.WriteFile(filepath.Join(data, "postmaster.pid"), []byte(lines), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -253,7 +279,7 @@ func TestSeveralBrokersAndStacks(t *testing.T) {
 	o.Brokers = 2
 	o.BrokerConfig = map[string]string{"transactionCheckInterval": "1000"}
 	s := startStack(t, o)
-	other := startStack(t, fast(tempDir(t)))
+	other := startStack(t, fast(filepath.Join(tempDir(t), "with spaces, ü and \\")))
 	known := brokers(t, s)
 	if len(known) != 2 || known["broker-a"] == "" || known["broker-b"] == "" {
 		t.Errorf("got brokers %v, want broker-a and broker-b", known)

@@ -1,0 +1,28 @@
+package devstack
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// fullDisk is how full a disk may be before RocketMQ refuses messages, in per cent;
+// no setting raises it (DefaultMessageStore.getDiskSpaceWarningLevelRatio).
+const fullDisk = 90
+
+// warnOfFullDisk tells in time what would otherwise be seen as failing sends.
+func warnOfFullDisk(o Options) {
+	var fs syscall.Statfs_t
+	if syscall.Statfs(o.Dir, &fs) != nil || fs.Blocks == 0 {
+		return
+	}
+	if used := usedPercent(fs.Blocks, fs.Bfree, fs.Bavail); used >= fullDisk {
+		o.Progress(fmt.Sprintf("warning: the disk of %s is %d %% full: RocketMQ refuses messages above %d %%",
+			o.Dir, used, fullDisk))
+	}
+}
+
+// usedPercent counts as RocketMQ does: what is reserved for root counts for nothing.
+func usedPercent(blocks, free, available uint64) uint64 {
+	used := blocks - free
+	return used * 100 / max(used+available, 1)
+}
