@@ -27,7 +27,7 @@ func (p *Process) endedEarly(r *running) error {
 			err = errPortTaken
 		}
 	}
-	return fmt.Errorf("%w (%s); the end of %s:\n%s", err, r.state, p.spec.log, lastLines(said, 15))
+	return fmt.Errorf("%w (%s); the end of %s:\n%s", err, r.state, p.spec.log, lastLines(said))
 }
 
 // said is what the process has written in its present life.
@@ -64,7 +64,9 @@ func withoutNoise(r io.Reader) string {
 	return kept.String()
 }
 
-func lastLines(s string, n int) string {
+// lastLines is what an error shows of a long output.
+func lastLines(s string) string {
+	const n = 15
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,14 +49,14 @@ func newGuard(pid int, first, second syscall.Signal, lock *os.File) (*guard, err
 		return nil, fmt.Errorf("opening the guard's pipe: %w", err)
 	}
 	defer read.Close()
-	cmd := exec.Command("/bin/sh", "-c", guardScript, "txsvc-guard",
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", guardScript, "txsvc-guard",
 		strconv.Itoa(pid), signalNumber(first), signalNumber(second))
 	cmd.Dir = "/"
 	cmd.Stdin = read
 	cmd.ExtraFiles = []*os.File{lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		write.Close()
+		_ = write.Close()
 		return nil, fmt.Errorf("starting the guard: %w", err)
 	}
 	return &guard{cmd: cmd, line: write}, nil
@@ -88,7 +89,7 @@ func launch(sp spec, lock *os.File) (*running, error) {
 	}
 	defer read.Close()
 	defer write.Close() // without a line: the child ends
-	cmd := exec.Command("/bin/sh", append([]string{"-c", waitForGo, sp.name}, sp.args...)...)
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", append([]string{"-c", waitForGo, sp.name}, sp.args...)...)
 	cmd.Dir, cmd.Env = sp.dir, sp.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = read, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: sp.owner.credential()}
@@ -97,7 +98,7 @@ func launch(sp spec, lock *os.File) (*running, error) {
 	}
 	g, err := newGuard(cmd.Process.Pid, sp.orderly, sp.immediate, lock)
 	if err != nil {
-		write.Close()
+		_ = write.Close()
 		_ = cmd.Wait()
 		return nil, err
 	}

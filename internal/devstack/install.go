@@ -133,11 +133,11 @@ func cacheDir(configured string, o *owner) (string, error) {
 }
 
 func fetchRocketMQ(ctx context.Context, dir string) error {
-	var deps []dependency
-	for _, name := range []string{"rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools"} {
-		deps = append(deps, dependency{"org.apache.rocketmq", name, RocketMQVersion})
-	}
-	return copyDependencies(ctx, dir, deps...)
+	const group = "org.apache.rocketmq"
+	return copyDependencies(ctx, dir,
+		dependency{group, "rocketmq-namesrv", RocketMQVersion},
+		dependency{group, "rocketmq-broker", RocketMQVersion},
+		dependency{group, "rocketmq-tools", RocketMQVersion})
 }
 
 func fetchPostgres(ctx context.Context, dir string) error {
@@ -183,7 +183,7 @@ func copyDependencies(ctx context.Context, dir string, deps ...dependency) error
 		"-DincludeScope=runtime", "-DoutputDirectory="+dir)
 	cmd.WaitDelay = time.Second // what it started may hold the pipe after a cancel
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w:\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out), 15))
+		return fmt.Errorf("%s: %w:\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out)))
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func findJava(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("asking Java for its version: %w", context.Cause(ctx))
 	}
 	if err != nil { // macOS has a java that only says that there is none
-		return "", fmt.Errorf("RocketMQ needs Java %d or newer, and %s does not run (%v): %s", oldestJava, java, err, installJava)
+		return "", fmt.Errorf("RocketMQ needs Java %d or newer, and %s does not run (%w): %s", oldestJava, java, err, installJava)
 	}
 	major, err := javaMajor(string(out))
 	if err != nil {

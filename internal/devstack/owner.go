@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,7 +63,7 @@ func (o *owner) reaches(dir string) bool {
 	if o == nil {
 		return true
 	}
-	cmd := exec.Command("/bin/sh", "-c", `cd "$1"`, "sh", dir)
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", `cd "$1"`, "sh", dir)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: o.credential()}
 	return cmd.Run() == nil

@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,8 +103,9 @@ func (c *portChooser) take(port int, offsets []int) bool {
 // portFree asks on loopback and on all interfaces: brokers open their replication
 // port on all.
 func portFree(port int) bool {
+	var config net.ListenConfig
 	for _, host := range []string{"127.0.0.1", ""} {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		l, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err != nil {
 			return false
 		}

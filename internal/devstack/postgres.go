@@ -1,7 +1,6 @@
 package devstack
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -105,7 +104,7 @@ func (c *cluster) init(ctx context.Context, s *Stack, home string) error {
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.owner.credential()}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w:\n%s", err, lastLines(string(bytes.TrimSpace(out)), 15))
+		return fmt.Errorf("initdb: %w:\n%s", err, lastLines(string(out)))
 	}
 	if err := os.Rename(aside, c.data); err != nil {
 		return fmt.Errorf("putting the cluster in its place: %w", err)
@@ -128,7 +127,8 @@ func postgresSpec(s *Stack, c *cluster) spec {
 		"log_timezone":            "UTC",
 	}
 	maps.Copy(settings, s.opts.PostgresConfig)
-	args := []string{filepath.Join(s.install.postgres, "bin", "postgres"), "-D", c.data}
+	args := make([]string, 0, 3+2*len(settings))
+	args = append(args, filepath.Join(s.install.postgres, "bin", "postgres"), "-D", c.data)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		args = append(args, "-c", name+"="+settings[name])
 	}

@@ -158,7 +158,7 @@ func MQAdmin(ctx context.Context, classpath string, nameservers []string, args .
 	out, err := cmd.CombinedOutput()
 	said := withoutNoise(bytes.NewReader(out))
 	if err != nil {
-		return said, fmt.Errorf("devstack: mqadmin %s: %w:\n%s", strings.Join(args, " "), err, lastLines(said, 15))
+		return said, fmt.Errorf("devstack: mqadmin %s: %w:\n%s", strings.Join(args, " "), err, lastLines(said))
 	}
 	return said, nil
 }

@@ -83,7 +83,7 @@ func unpackFile(root *os.Root, name string, mode os.FileMode, content io.Reader)
 		return err
 	}
 	if _, err := io.Copy(f, content); err != nil {
-		f.Close()
+		_ = f.Close()
 		return err
 	}
 	return f.Close()

@@ -5,7 +5,7 @@
 //
 // A package that uses it says so once:
 //
-//	func TestMain(m *testing.M) { os.Exit(stacktest.With(m).Run()) }
+//	func TestMain(m *testing.M) { stacktest.With(m).Run() }
 //
 // or, with goleak, goleak.VerifyTestMain(stacktest.With(m)).
 package stacktest
@@ -65,7 +65,7 @@ type Runner struct{ tests interface{ Run() int } }
 // With wraps the tests of m.
 func With(m *testing.M) Runner { return Runner{m} }
 
-// Run returns the exit code of the tests.
+// Run returns the exit code of the tests, which package testing exits with by itself.
 func (r Runner) Run() int {
 	shared.Lock()
 	shared.release = func() {}

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(actAsMain) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 func command(args ...string) *exec.Cmd {
