@@ -1,12 +1,12 @@
 package localtx
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/txsvc/txsvc/internal/txn"
@@ -17,55 +17,91 @@ type verdict int
 
 const (
 	verdictUnknown  verdict = iota // COMMIT may have happened
-	verdictNotSent                 // nothing reached the server
 	verdictTaken                   // the id has a row already
 	verdictRejected                // a business rule refused
 	verdictRetry                   // serialization failure or deadlock: run it again
-	verdictTimeout                 // the server cancelled a statement
+	verdictTimeout                 // it took too long, and is certainly rolled back
 	verdictFailed                  // certainly rolled back
 )
 
-// classify tells the errors of the statements before COMMIT apart. An error that PostgreSQL reported for one of them is
-// certain: the server skips everything up to Sync, COMMIT included.
-func classify(err error) verdict {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		if pgconn.SafeToRetry(err) {
-			return verdictNotSent
+func (r *run) verdict(err error) verdict {
+	pgErr, reported := errors.AsType[*pgconn.PgError](err)
+	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
+	switch {
+	case r.ended:
+		return verdictUnknown
+	case reported && r.committing:
+		return classifyCommit(pgErr)
+	case reported && r.atRow:
+		return classifyRow(pgErr)
+	case reported:
+		return classify(pgErr)
+	case !r.commitSent, unsent, pgconn.SafeToRetry(err), errors.Is(err, errNotCommitted):
+		if r.overdue {
+			return verdictTimeout
 		}
+		return verdictFailed
+	default:
 		return verdictUnknown
 	}
+}
+
+// unencodable: an argument does not have the type that its statement wants. pgx closes the connection then.
+func unencodable(err error) bool {
+	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
+	_, network := errors.AsType[net.Error](err)
+	return unsent && !network && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// classify is for what PostgreSQL reports for a statement before COMMIT. It is certain: the server skips everything up
+// to Sync, COMMIT included.
+func classify(e *pgconn.PgError) verdict {
 	switch {
-	case pgErr.Code == "23505" && pgErr.SchemaName == "txsvc" && pgErr.ConstraintName == "transactions_pkey":
-		return verdictTaken
-	case pgErr.Code == "40001" || pgErr.Code == "40P01", staleStatement(pgErr):
+	case e.Code == "40001" || e.Code == "40P01" || staleStatement(e):
 		return verdictRetry
-	case pgErr.Code == "57014" || pgErr.Code == "55P03":
+	case e.Code == "57014" || e.Code == "55P03":
 		return verdictTimeout
-	case businessRefusal(pgErr):
+	case businessRefusal(e):
 		return verdictRejected
 	default:
 		return verdictFailed
 	}
 }
 
-// classifyCommit tells the errors of COMMIT itself apart: what PostgreSQL reports as ERROR from a deferred constraint,
-// a deferred trigger or serialization aborted the transaction; anything else may come after it was made durable (for
-// example a session that was terminated while it waited for a standby).
-func classifyCommit(err error) verdict {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || pgErr.SeverityUnlocalized != "ERROR" {
-		return verdictUnknown
+// classifyRow is for what PostgreSQL reports for the row, which no business rule is about.
+func classifyRow(e *pgconn.PgError) verdict {
+	if e.Code == "23505" && ownRow(e) {
+		return verdictTaken
 	}
-	if v := classify(err); v == verdictRejected || v == verdictRetry {
+	if v := classify(e); v != verdictRejected {
 		return v
 	}
-	return verdictUnknown
+	return verdictFailed
 }
 
-// businessRefusal: integrity constraints (class 23), data that does not fit (22), RAISE (P0).
+// classifyCommit is for what PostgreSQL reports for COMMIT itself. An ERROR, of a deferred constraint or trigger for
+// example, comes before the commit record: after it, xact.c lets nothing fail but by PANIC. Anything else may come after
+// it, for example the end of a session that waited for a standby.
+func classifyCommit(e *pgconn.PgError) verdict {
+	if e.SeverityUnlocalized != "ERROR" || outage(e) {
+		return verdictUnknown
+	}
+	return classify(e)
+}
+
+func ownRow(e *pgconn.PgError) bool { return e.SchemaName == "txsvc" && e.TableName == "transactions" }
+
+// businessRefusal: integrity constraints (class 23), data that does not fit its type (22) or an index (54000), and RAISE
+// whatever SQLSTATE it gives.
 func businessRefusal(e *pgconn.PgError) bool {
-	return strings.HasPrefix(e.Code, "23") || strings.HasPrefix(e.Code, "22") || strings.HasPrefix(e.Code, "P0")
+	if ownRow(e) {
+		return false
+	}
+	return e.Routine == "exec_stmt_raise" || strings.HasPrefix(e.Code, "23") || valueRefused(e) || e.Code == "P0001"
+}
+
+func valueRefused(e *pgconn.PgError) bool {
+	return strings.HasPrefix(e.Code, "22") || e.Code == "54000"
 }
 
 // staleStatement: a prepared statement of this connection was overtaken by a change of the schema; pgx prepares it anew.
@@ -73,21 +109,23 @@ func staleStatement(e *pgconn.PgError) bool {
 	return e.Code == "26000" || e.Code == "0A000" && e.Routine == "RevalidateCachedQuery"
 }
 
+// outage: the database, and not the statement, is the reason: connection (class 08), resources (53), operator (57),
+// system (58), a server that is (no longer) the primary, a time limit of the session.
+func outage(e *pgconn.PgError) bool {
+	switch e.Code[:min(2, len(e.Code))] {
+	case "08", "53", "57", "58":
+		return true
+	}
+	return e.Code == "25006" || e.Code == "25P03" || e.Code == "25P04"
+}
+
 // rejectionOf keeps what a client may see: the message names tables, columns and constraints, while values are in
-// PostgreSQL's DETAIL, which is left out. Messages of class 22 quote the offending value; they are replaced.
+// PostgreSQL's DETAIL, which is left out. What class 22 says quotes the offending value; it is replaced, unless it is the
+// text of a RAISE.
 func rejectionOf(e *pgconn.PgError) *txn.Rejection {
 	message := e.Message
-	if strings.HasPrefix(e.Code, "22") {
+	if valueRefused(e) && e.Routine != "exec_stmt_raise" {
 		message = "a value does not fit its type or range"
 	}
 	return &txn.Rejection{Message: message, SQLState: e.Code, Constraint: e.ConstraintName}
-}
-
-// isConnectionLoss: the connection ended under a transaction that had not been told to commit.
-func isConnectionLoss(err error) bool {
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return true
-	}
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, context.DeadlineExceeded)
 }

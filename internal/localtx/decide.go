@@ -28,6 +28,8 @@ const fence = `INSERT INTO txsvc.transactions (id, kind, state, delivery, abando
 // fence on this half message first. VerdictUndecided means that its local transaction is still running. The row is nil
 // only then. It is the one place where "rollback" comes from for a half message whose process is gone.
 func (s *Store) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Verdict, *txn.Transaction, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	t, err := s.Find(ctx, m.TxID)
 	if err != nil && !errors.Is(err, txn.ErrNotFound) {
 		return txn.VerdictUndecided, nil, err
@@ -60,7 +62,7 @@ func verdictOf(t *txn.Transaction, h txn.Half) txn.Verdict {
 
 func (s *Store) putFence(ctx context.Context, m txn.Message, h txn.Half) (*txn.Transaction, error) {
 	batch := &pgx.Batch{}
-	batch.Queue(`BEGIN`)
+	batch.Queue(`BEGIN ISOLATION LEVEL READ COMMITTED`) // the fence has to see what was committed while it waited
 	batch.Queue(`SET LOCAL lock_timeout = '` + fenceWait + `'`)
 	batch.Queue(fence, m.TxID, m.Kind, h.UniqKey, m.ShardKey, m.Topic, m.Tag,
 		m.Queue.Broker, m.Queue.ID, h.CommitLogOffset, h.QueueOffset, stamp(now()))
@@ -74,9 +76,9 @@ func (s *Store) putFence(ctx context.Context, m txn.Message, h txn.Half) (*txn.T
 
 // batch runs a batch that begins and ends its own transaction, on a connection that is left clean.
 func (s *Store) batch(ctx context.Context, batch *pgx.Batch) error {
-	conn, err := s.acquire(ctx, now().Add(statementTimeout))
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("acquiring a connection: %w", err)
 	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		s.rollback(context.WithoutCancel(ctx), conn)

@@ -3,15 +3,25 @@ package localtx
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
+const (
+	detailNoAnswer = "the database did not answer; nothing was changed"
+	detailBroke    = "the database failed; nothing was changed"
+	detailFailed   = "the local transaction failed; nothing was changed"
+	detailTimeout  = "the local transaction took longer than its timeout; nothing was changed"
+)
+
 // judge turns the error of a run into an outcome. The run's transaction was rolled back as far as it could be.
 func (s *Store) judge(ctx context.Context, r *run, err error) (txn.Outcome, again) {
+	verdict := r.verdict(err)
+	if verdict == verdictUnknown {
+		return s.settle(ctx, r, err), runDone
+	}
 	if rejection, ok := errors.AsType[*txn.Rejection](err); ok {
 		return s.refuse(ctx, r.attempt, rejection), runDone
 	}
@@ -21,7 +31,7 @@ func (s *Store) judge(ctx context.Context, r *run, err error) (txn.Outcome, agai
 	if errors.Is(err, errFenced) {
 		return s.replaced(ctx, r.attempt), runDone
 	}
-	switch r.verdict(err) {
+	switch verdict {
 	case verdictTaken:
 		return s.taken(ctx, r.attempt)
 	case verdictRetry:
@@ -31,48 +41,25 @@ func (s *Store) judge(ctx context.Context, r *run, err error) (txn.Outcome, agai
 		return s.refuse(ctx, r.attempt, rejectionOf(pgErr)), runDone
 	case verdictTimeout:
 		return failed(timedOut(r, err)), runDone
-	case verdictNotSent:
-		return failed(unavailable(err, "the database did not answer; nothing was changed")), runDone
-	case verdictUnknown:
-		return s.settle(ctx, r, err), runDone
 	default:
-		return failed(s.fault(err)), runDone
+		return failed(fault(r, err)), runDone
 	}
-}
-
-func (r *run) verdict(err error) verdict {
-	if errors.Is(err, errNotCommitted) {
-		return verdictFailed
-	}
-	if r.committing {
-		return classifyCommit(err)
-	}
-	v := classify(err)
-	if v == verdictUnknown && !r.commitSent {
-		return verdictFailed
-	}
-	return v
 }
 
 func timedOut(r *run, cause error) *txn.Error {
 	if r.atRow {
 		return &txn.Error{Code: txn.CodeConflict, Detail: "a request with the same id is still running", Cause: cause}
 	}
-	return unavailable(cause, "the local transaction took longer than its timeout; nothing was changed")
+	return unavailable(cause, detailTimeout)
 }
 
 // fault is the answer to an error that is neither the client's nor expected.
-func (s *Store) fault(err error) *txn.Error {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && !strings.ContainsAny(pgErr.Code[:1], "5") && !strings.HasPrefix(pgErr.Code, "08") {
-		return &txn.Error{Code: txn.CodeInternal, Detail: "the local transaction failed; nothing was changed", Cause: err}
+func fault(r *run, err error) *txn.Error {
+	pgErr, reported := errors.AsType[*pgconn.PgError](err)
+	if reported && outage(pgErr) || !reported && r.lost && !unencodable(err) {
+		return unavailable(err, detailBroke)
 	}
-	if !ok && !pgconn.Timeout(err) {
-		if _, network := errors.AsType[*pgconn.ConnectError](err); !network && !isConnectionLoss(err) {
-			return &txn.Error{Code: txn.CodeInternal, Detail: "the local transaction failed; nothing was changed", Cause: err}
-		}
-	}
-	return unavailable(err, "the database failed; nothing was changed")
+	return &txn.Error{Code: txn.CodeInternal, Detail: detailFailed, Cause: err}
 }
 
 // taken answers for an id that has a row: of another attempt, or one that only fences.
@@ -80,7 +67,7 @@ func (s *Store) taken(ctx context.Context, a *txn.Attempt) (txn.Outcome, again) 
 	t, err := s.Find(ctx, a.Request.ID)
 	switch {
 	case err != nil:
-		return failed(unavailable(err, "the database did not answer; nothing was changed")), runDone
+		return failed(unavailable(err, detailNoAnswer)), runDone
 	case t.Abandoned:
 		return failed(errFenced), runReopen
 	default:
@@ -99,7 +86,7 @@ func (s *Store) replaced(ctx context.Context, a *txn.Attempt) txn.Outcome {
 
 // refuse stores a rejection, so that the same id gets the same answer.
 func (s *Store) refuse(ctx context.Context, a *txn.Attempt, rejection *txn.Rejection) txn.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	bound, cancel := bounded(ctx)
 	defer cancel()
 	t := rowOf(a, txn.StateRolledBack, now())
 	t.Rejection = rejection
@@ -107,7 +94,7 @@ func (s *Store) refuse(ctx context.Context, a *txn.Attempt, rejection *txn.Rejec
 	if err != nil {
 		return failed(err)
 	}
-	tag, err := s.pool.Exec(ctx, refuseRow, args...)
+	tag, err := s.pool.Exec(bound, refuseRow, args...)
 	if err != nil {
 		return failed(unavailable(err, "the local transaction refused, and the database did not keep its answer; nothing was changed"))
 	}
@@ -127,9 +114,11 @@ func (s *Store) settle(ctx context.Context, r *run, cause error) txn.Outcome {
 		return txn.Outcome{Kind: txn.OutcomeUnknown, Err: cause}
 	case verdict == txn.VerdictCommit:
 		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: t, Lease: r.lease}
-	case t.Abandoned:
-		return failed(unavailable(cause, "the connection to the database broke; nothing was changed"))
-	default:
+	case !t.Abandoned:
 		return txn.Outcome{Kind: txn.OutcomeTaken, Transaction: t}
+	case r.ended:
+		return failed(&txn.Error{Code: txn.CodeInternal, Detail: detailFailed, Cause: cause})
+	default:
+		return failed(unavailable(cause, "the connection to the database broke; nothing was changed"))
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 // Renew extends a lease that did not end yet; see txn.Store.
 func (s *Store) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	start := time.Now()
 	tag, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval
 		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending' AND lease_until > clock_timestamp()`,
@@ -32,6 +34,8 @@ func (s *Store) Release(ctx context.Context, lease txn.Lease) error {
 // Defer gives a lease back and keeps others from claiming the row for the given time. The holder must have nothing under
 // way that the broker could still execute.
 func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, reason string) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	_, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval, last_error = nullif($4, '')
 		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`, lease.ID, lease.Epoch, wait, reason)
 	if err != nil {
@@ -40,9 +44,12 @@ func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, 
 	return nil
 }
 
-const claim = `UPDATE txsvc.transactions t
+// claim leases the rows that the given query locks. The query stands in a WITH that is evaluated once: as a part of a
+// join it could be run again, and lock more rows than its limit.
+const claim = `WITH due AS MATERIALIZED (%s)
+	UPDATE txsvc.transactions t
 	SET lease_until = clock_timestamp() + $1::interval, lease_epoch = t.lease_epoch + 1, attempts = t.attempts + 1
-	FROM (%s) AS due WHERE t.id = due.id
+	FROM due WHERE t.id = due.id
 	RETURNING t.id, t.kind, t.shard_key, t.topic, t.tag, t.keys, t.properties, coalesce(t.traceparent, ''),
 		t.broker, t.queue_id, t.uniq_key, t.commit_log_offset, t.queue_offset, t.body, t.created_at, t.lease_epoch, t.attempts,
 		clock_timestamp() - due.lease_until`
@@ -69,6 +76,8 @@ func (s *Store) ClaimOne(ctx context.Context, id, uniqKey string) (txn.Claim, bo
 }
 
 func (s *Store) claim(ctx context.Context, query string, args ...any) ([]txn.Claim, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	start := time.Now()
 	rows, err := s.pool.Query(ctx, query, append([]any{s.timing.Lease()}, args...)...)
 	if err != nil {
@@ -100,6 +109,8 @@ func scanClaim(row pgx.CollectableRow, writeBefore time.Time) (txn.Claim, error)
 		}
 	}
 	c.Half.UniqKey, c.Half.Broker = m.UniqKey, m.Queue.Broker
+	// The broker refuses an end later than the message's own immunity, unless it answers a check-back (604).
+	c.Half.FromCheck = true
 	c.Lease.ID, c.Lease.WriteBefore = m.TxID, writeBefore
 	c.FreeSince = time.Now().Add(-freeFor)
 	return c, nil

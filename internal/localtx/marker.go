@@ -49,13 +49,20 @@ func (m *marker) add(id string, at time.Time) {
 	}
 }
 
-// overlay makes t say what this process knows and the row may not yet.
-func (m *marker) overlay(t *txn.Transaction) {
+// mark is when a message was confirmed to be visible; the zero value is no mark.
+type mark struct{ at time.Time }
+
+// of returns the id's mark that is not yet known to be in the row.
+func (m *marker) of(id string) mark {
 	m.mu.Lock()
-	at, ok := m.marks[t.ID]
-	m.mu.Unlock()
-	if ok && t.Delivery == txn.DeliveryPending {
-		t.Delivery, t.DeliveredAt = txn.DeliveryDelivered, at
+	defer m.mu.Unlock()
+	return mark{m.marks[id]}
+}
+
+// overlay makes t say what this process knows and the row may not yet.
+func (k mark) overlay(t *txn.Transaction) {
+	if !k.at.IsZero() && t.Delivery == txn.DeliveryPending {
+		t.Delivery, t.DeliveredAt = txn.DeliveryDelivered, k.at
 	}
 }
 
@@ -65,7 +72,9 @@ func (m *marker) run(ctx context.Context) {
 		case <-ctx.Done():
 			final, cancel := context.WithTimeout(context.WithoutCancel(ctx), markFinish)
 			defer cancel()
-			_ = m.flush(final)
+			if err := m.flush(final); err != nil {
+				m.log.WarnContext(ctx, "marking messages delivered at the end; the resolver will find them visible", "error", err)
+			}
 			return
 		case <-m.wake:
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +13,8 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Store keeps transactions in PostgreSQL. It is safe for concurrent use.
+// Store keeps transactions in PostgreSQL. It is safe for concurrent use. No call takes longer than a few seconds, but
+// for Run, which the kind's timeout bounds.
 type Store struct {
 	pool     *pgxpool.Pool
 	programs map[string]Program // by kind
@@ -23,34 +23,7 @@ type Store struct {
 	marker   *marker
 }
 
-// defaultMaxConns is the pool's size unless the URL names another (pool_max_conns).
-const defaultMaxConns = 32
-
-// statementTimeout is what every connection starts with; kinds with another timeout set their own.
-const statementTimeout = 5 * time.Second
-
-// NewPool returns a pool for the URL, with the limits that the flow relies on. It does not connect yet.
-func NewPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, errors.New("the database URL is not valid") // pgx's error may quote the password
-	}
-	if !strings.Contains(url, "pool_max_conns") {
-		config.MaxConns = defaultMaxConns
-	}
-	config.MaxConnIdleTime = 5 * time.Minute
-	config.MaxConnLifetime = time.Hour
-	config.MaxConnLifetimeJitter = 10 * time.Minute
-	config.ConnConfig.ConnectTimeout = 3 * time.Second
-	params := config.ConnConfig.RuntimeParams
-	params["application_name"] = "txsvc"
-	params["timezone"] = "UTC"
-	params["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
-	params["idle_in_transaction_session_timeout"] = "60000"
-	return pgxpool.NewWithConfig(ctx, config)
-}
-
-// New returns a Store. Run has to be running for MarkDelivered to reach the table.
+// New returns a Store on a pool of NewPool. RunMarker has to be running for MarkDelivered to reach the table.
 func New(pool *pgxpool.Pool, programs map[string]Program, timing txn.Timing, log *slog.Logger) *Store {
 	return &Store{pool: pool, programs: programs, timing: timing, log: log, marker: newMarker(pool, log)}
 }
@@ -67,8 +40,17 @@ func (s *Store) Migrated(ctx context.Context) error {
 	return err
 }
 
+// bounded is for statements on the table itself: their callers' contexts may carry values only.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, statementTimeout)
+}
+
 // Find returns the row with the id, or txn.ErrNotFound.
 func (s *Store) Find(ctx context.Context, id string) (*txn.Transaction, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	// Marks are looked up on both sides of the read: one may be written, and forgotten, in between.
+	before := s.marker.of(id)
 	t, err := scanTransaction(s.pool.QueryRow(ctx, `SELECT `+selectColumns+` FROM txsvc.transactions WHERE id = $1`, id))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, txn.ErrNotFound
@@ -76,7 +58,8 @@ func (s *Store) Find(ctx context.Context, id string) (*txn.Transaction, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading transaction %s: %w", id, err)
 	}
-	s.marker.overlay(t)
+	before.overlay(t)
+	s.marker.of(id).overlay(t)
 	return t, nil
 }
 
@@ -85,6 +68,8 @@ func (s *Store) MarkDelivered(id string, at time.Time) { s.marker.add(id, stamp(
 
 // Pending counts the committed rows whose message is not known to be visible, and the age of the oldest in seconds.
 func (s *Store) Pending(ctx context.Context) (count int64, oldest float64, err error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	err = s.pool.QueryRow(ctx, `SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(decided_at)), 0)::float8
 		FROM txsvc.transactions WHERE delivery = 'pending'`).Scan(&count, &oldest)
 	if err != nil {

@@ -1,0 +1,76 @@
+package localtx
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pipeline runs statements that are known beforehand in one round trip.
+func (r *run) pipeline(ctx context.Context) error {
+	args, err := r.prepare(r.work.result)
+	if err != nil {
+		return err
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(r.work.begin)
+	if statement, ok := r.timeoutStatement(); ok {
+		batch.Queue(statement)
+	}
+	before := batch.Len()
+	batch.Queue(insertRow, args...)
+	for _, s := range r.work.statements {
+		batch.Queue(s.SQL, s.Args...)
+	}
+	batch.Queue(`COMMIT`)
+	r.commitSent = true
+	results := r.conn.SendBatch(ctx, batch)
+	err = r.read(results, before)
+	if closeErr := results.Close(); err == nil && closeErr != nil && !r.committing {
+		err = closeErr
+	}
+	return err
+}
+
+// read takes the replies in order: those of BEGIN and its like, of the row, of the statements, of COMMIT.
+func (r *run) read(results pgx.BatchResults, before int) error {
+	for range before {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	if _, err := results.Exec(); err != nil {
+		r.atRow = true
+		return err
+	}
+	last := len(r.work.statements) - 1
+	for i := range r.work.statements {
+		if r.work.kept && i == last {
+			if err := scanResult(results.QueryRow(), &r.row.Result); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	r.committing = true
+	return committed(results.Exec())
+}
+
+// execute runs the same statements one by one, where a pipeline cannot: it could not stop at a row that is not there.
+func (w work) execute(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
+	result := w.result
+	for i, s := range w.statements {
+		if w.kept && i == len(w.statements)-1 {
+			err := scanResult(tx.QueryRow(ctx, s.SQL, s.Args...), &result)
+			return result, err
+		}
+		if _, err := tx.Exec(ctx, s.SQL, s.Args...); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}

@@ -1,0 +1,264 @@
+package localtx_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// proxy stands in front of PostgreSQL, understands where a client's requests end (Sync, Query), counts them, and breaks
+// the network at a chosen one.
+type proxy struct {
+	t        testing.TB
+	target   string
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  []net.Conn
+	syncs  int
+	action action
+	struck chan struct{} // closed when the action has happened
+	held   func()        // delivers what actHold holds
+	silent bool
+}
+
+// action is what happens at the next request.
+type action int
+
+const (
+	actNothing   action = iota
+	actCutBefore        // the connection breaks, the request never arrives
+	actCutAfter         // the request is executed, and the connection breaks before the reply comes back
+	actMute             // the request is executed, and from then on nothing passes, in either direction
+	actHold             // the request stays under way until release, and nothing else passes
+)
+
+func newProxy(t testing.TB) *proxy {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{t: t, listener: listener, struck: make(chan struct{})}
+	t.Cleanup(p.close)
+	return p
+}
+
+// through starts the proxy and returns the URL that leads through it.
+func (p *proxy) through(database string) string {
+	u, err := url.Parse(database)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.target = u.Host
+	u.Host = p.listener.Addr().String()
+	p.wg.Go(p.accept)
+	return u.String()
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, client, server)
+		p.mu.Unlock()
+		l := &link{proxy: p, client: client, server: server}
+		p.wg.Go(l.requests)
+		p.wg.Go(l.replies)
+	}
+}
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// at makes the action happen at the next request.
+func (p *proxy) at(a action) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.action = a
+}
+
+func (p *proxy) requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.syncs
+}
+
+// heal lets everything pass again; connections that were silent are closed on the client's side.
+func (p *proxy) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = false
+	for i := 0; i < len(p.conns); i += 2 {
+		_ = p.conns[i].Close()
+	}
+}
+
+// release delivers the request that is under way.
+func (p *proxy) release() {
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	held()
+}
+
+// next counts a request and takes the action for it.
+func (p *proxy) next() action {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.syncs++
+	a := p.action
+	p.action = actNothing
+	if a == actMute || a == actHold {
+		p.silent = true
+	}
+	if a != actNothing {
+		close(p.struck)
+	}
+	return a
+}
+
+func (p *proxy) isSilent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.silent
+}
+
+// link is one connection.
+type link struct {
+	proxy          *proxy
+	client, server net.Conn
+
+	mu  sync.Mutex
+	cut bool // at the next reply
+}
+
+func (l *link) requests() {
+	in := bufio.NewReaderSize(l.client, 1<<16)
+	request, err := readMessage(in, 0) // StartupMessage has no type
+	for ; err == nil; request, err = readRequest(in) {
+		if l.proxy.isSilent() {
+			continue
+		}
+		last := request[len(request)-5]
+		act := actNothing
+		if last == 'S' || request[0] == 'Q' {
+			act = l.proxy.next()
+		}
+		if !l.pass(request, act) {
+			return
+		}
+	}
+	if l.proxy.isSilent() {
+		return // the server does not learn that the client is gone
+	}
+	_ = l.server.Close()
+}
+
+// pass forwards the request, or not, and says whether the connection goes on.
+func (l *link) pass(request []byte, act action) bool {
+	switch act {
+	case actCutBefore:
+		l.close()
+		return false
+	case actCutAfter:
+		l.mu.Lock()
+		l.cut = true
+		l.mu.Unlock()
+	case actHold:
+		request = slices.Clone(request)
+		l.proxy.mu.Lock()
+		l.proxy.held = func() { _, _ = l.server.Write(request) }
+		l.proxy.mu.Unlock()
+		return true
+	}
+	_, err := l.server.Write(request)
+	return err == nil
+}
+
+func (l *link) replies() {
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := l.server.Read(buffer)
+		if err != nil {
+			break
+		}
+		if l.proxy.isSilent() {
+			continue
+		}
+		l.mu.Lock()
+		cut := l.cut
+		l.mu.Unlock()
+		if cut {
+			break // the server has answered, so it has executed
+		}
+		if _, err := l.client.Write(buffer[:n]); err != nil {
+			break
+		}
+	}
+	if !l.proxy.isSilent() {
+		l.close()
+	}
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// readRequest reads messages up to one that makes the server answer.
+func readRequest(in *bufio.Reader) ([]byte, error) {
+	var request []byte
+	for {
+		kind, err := in.ReadByte()
+		if err != nil {
+			return nil, err
+		}
+		message, err := readMessage(in, kind)
+		if err != nil {
+			return nil, err
+		}
+		request = append(request, message...)
+		if slices.Contains([]byte{'S', 'Q', 'H', 'p', 'X'}, kind) {
+			return request, nil
+		}
+	}
+}
+
+func readMessage(in *bufio.Reader, kind byte) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(in, length[:]); err != nil {
+		return nil, err
+	}
+	rest := make([]byte, binary.BigEndian.Uint32(length[:])-4)
+	if _, err := io.ReadFull(in, rest); err != nil {
+		return nil, err
+	}
+	message := append(length[:], rest...)
+	if kind != 0 {
+		message = append([]byte{kind}, message...)
+	}
+	return message, nil
+}

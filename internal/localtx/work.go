@@ -1,0 +1,137 @@
+package localtx
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// work is a program with its input: what runs have to do.
+type work struct {
+	begin      string
+	handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
+	statements []Statement
+	result     json.RawMessage
+	kept       bool // the last statement writes the result into the row, and returns it
+}
+
+func inputOf(a *txn.Attempt) Input {
+	return Input{
+		ID: a.Request.ID, ShardKey: a.Request.ShardKey, Payload: a.Request.Payload,
+		LocalArg: a.Request.LocalArg, SelectorArg: a.Request.SelectorArg,
+	}
+}
+
+// plan finds out what there is to do, without the database.
+func plan(p Program, in Input) (work, error) {
+	w := work{begin: beginStatement(p)}
+	switch p := p.(type) {
+	case Planner:
+		plan, err := planSafely(p, in)
+		w.statements, w.result = plan.Statements, plan.Result
+		return w, err
+	case SQL:
+		w.statements, w.kept = p.bind(in), p.Keep != ""
+	case Handler:
+		w.handle = func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) { return handleSafely(ctx, p, tx, in) }
+	default:
+		return w, fmt.Errorf("a program of type %T cannot be run", p)
+	}
+	return w, nil
+}
+
+// beginStatement is BEGIN, with the program's isolation level. It cannot be set later: the row comes first.
+func beginStatement(p Program) string {
+	var level pgx.TxIsoLevel
+	switch p := p.(type) {
+	case SQL:
+		level = p.Isolation
+	case Isolated:
+		level = p.Isolation()
+	}
+	if level == "" {
+		return "BEGIN"
+	}
+	return "BEGIN ISOLATION LEVEL " + string(level)
+}
+
+func planSafely(p Planner, in Input) (plan Plan, err error) {
+	defer recovered(&err)
+	return p.Plan(in)
+}
+
+func handleSafely(ctx context.Context, h Handler, tx pgx.Tx, in Input) (raw json.RawMessage, err error) {
+	defer recovered(&err)
+	result, err := h.Handle(ctx, tx, in)
+	if err != nil || result == nil {
+		return nil, err
+	}
+	raw, err = json.Marshal(result)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the handler's result: %w", err)
+	}
+	return raw, nil
+}
+
+// recovered turns a panic of a handler into an error, for the log.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("the handler panicked: %v\n%s", v, debug.Stack())
+	}
+}
+
+// refused answers for a Planner that refused, or failed, before the database was asked.
+func (s *Store) refused(ctx context.Context, a *txn.Attempt, err error) txn.Outcome {
+	if rejection, ok := errors.AsType[*txn.Rejection](err); ok {
+		return s.refuse(ctx, a, rejection)
+	}
+	if e, ok := errors.AsType[*txn.Error](err); ok {
+		return failed(e)
+	}
+	return failed(&txn.Error{Code: txn.CodeInternal, Detail: detailFailed, Cause: err})
+}
+
+func (p SQL) bind(in Input) []Statement {
+	statements := make([]Statement, len(p.Statements))
+	for i, t := range p.Statements {
+		statements[i] = t.bind(in)
+	}
+	if p.Keep != "" {
+		last := &statements[len(statements)-1]
+		last.SQL, last.Args = p.Keep, append(last.Args, in.ID)
+	}
+	return statements
+}
+
+func (t Template) bind(in Input) Statement {
+	s := Statement{SQL: t.Text, Args: make([]any, len(t.Args), len(t.Args)+1)}
+	for i, name := range t.Args {
+		switch name {
+		case "id":
+			s.Args[i] = in.ID
+		case "shard_key":
+			s.Args[i] = in.ShardKey
+		case "payload":
+			s.Args[i] = jsonArg(in.Payload)
+		case "local_arg":
+			s.Args[i] = jsonArg(in.LocalArg)
+		case "selector_arg":
+			s.Args[i] = jsonArg(in.SelectorArg)
+		}
+	}
+	return s
+}
+
+// jsonArg is nil (SQL NULL) for JSON that was not given.
+func jsonArg(raw json.RawMessage) any {
+	if raw == nil {
+		return nil
+	}
+	return string(raw)
+}
