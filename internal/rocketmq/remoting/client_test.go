@@ -1,0 +1,187 @@
+package remoting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+)
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no name server": {Group: "g"},
+		"no group":       {Nameservers: []string{"h:1"}},
+		"half a key":     {Nameservers: []string{"h:1"}, Group: "g", AccessKey: "a"},
+	} {
+		if _, err := New(cfg); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+func TestThousandCallsAtATime(t *testing.T) {
+	c := newClient(t, nil)
+	topic, broker := newTopic(t, c, 8), anyBroker(t, c)
+	var group sync.WaitGroup
+	errs := make(chan error, 1000)
+	for i := range 1000 {
+		group.Go(func() {
+			body := fmt.Sprintf("body %d", i)
+			sent, err := c.Send(t.Context(), broker, half(topic, i%8, body))
+			if err != nil {
+				errs <- err
+				return
+			}
+			stored, err := c.View(t.Context(), broker, topic, sent.CommitLogOffset)
+			if err == nil && (string(stored.Body) != body || stored.UniqKey() != sent.UniqKey) {
+				err = fmt.Errorf("the reply was another's: stored %q as %s, want %q as %s", stored.Body, stored.UniqKey(), body, sent.UniqKey)
+			}
+			errs <- err
+		})
+	}
+	group.Wait()
+	close(errs)
+	busy := 0
+	for err := range errs {
+		if IsCode(err, CodeSystemBusy) { // an honest answer of a loaded machine
+			busy++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if busy > 500 {
+		t.Errorf("the broker was too busy for %d of 1000", busy)
+	}
+}
+
+func TestNameserversAreTriedInTurn(t *testing.T) {
+	_, port, err := net.SplitHostPort(stacktest.Shared(t).Nameservers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, func(cfg *Config) {
+		cfg.Nameservers = []string{"127.0.0.1:1", "nowhere.invalid:9876", net.JoinHostPort("localhost", port)}
+	})
+	newTopic(t, c, 1)
+	if s := c.Status(); s.NameserverErr != nil || s.NameserverAt.IsZero() {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestStartWithoutServers(t *testing.T) {
+	c, err := New(Config{Nameservers: []string{"127.0.0.1:1"}, Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Errorf("got %v, want no error: servers may come later", err)
+	}
+	if s := c.Status(); s.NameserverErr == nil || len(s.Brokers) != 0 {
+		t.Errorf("got %+v, want the name server's error", s)
+	}
+	if _, err := c.Route(t.Context(), "topic"); !errors.Is(err, ErrNotSent) {
+		t.Errorf("route: got %v, want ErrNotSent", err)
+	}
+	_, err = c.Send(t.Context(), "broker-a", half("topic", 0, "body"))
+	if !errors.Is(err, ErrNotSent) || !errors.Is(err, ErrUnknownBroker) {
+		t.Errorf("send: got %v, want ErrNotSent and ErrUnknownBroker", err)
+	}
+	if err := c.Start(t.Context()); !errors.Is(err, ErrInvalid) {
+		t.Errorf("second start: got %v, want ErrInvalid", err)
+	}
+	for range 2 {
+		if err := c.Close(t.Context()); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	}
+}
+
+func TestRoute(t *testing.T) {
+	c := newClient(t, func(cfg *Config) { cfg.RefreshEvery = 50 * time.Millisecond })
+	topic, broker := newTopic(t, c, 3), anyBroker(t, c)
+	other := newClient(t, nil)
+	if _, err := other.Route(t.Context(), "nowhere-"+topic); !IsCode(err, CodeTopicNotExist) {
+		t.Errorf("unknown topic: got %v, want code %d", err, CodeTopicNotExist)
+	}
+	route, err := other.Route(t.Context(), topic)
+	if err != nil || len(route.Queues) == 0 || route.Queues[0].Broker != broker || route.Queues[0].Writable() != 3 {
+		t.Fatalf("got %+v, %v", route, err)
+	}
+	if err := other.CreateTopic(t.Context(), topic, 5); err != nil { // grows
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, func() error { // the first client hears of it by itself
+		route, err := c.Route(t.Context(), topic)
+		if err == nil && route.Queues[0].Writable() != 5 {
+			err = fmt.Errorf("got %+v, want 5 queues", route)
+		}
+		return err
+	})
+}
+
+func TestDeletedTopicIsForgotten(t *testing.T) {
+	c := newClient(t, nil)
+	topic, broker := newTopic(t, c, 1), anyBroker(t, c)
+	other := newClient(t, nil)
+	if err := other.DeleteTopic(t.Context(), topic); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Send(t.Context(), broker, half(topic, 0, "body")); !IsCode(err, CodeTopicNotExist) {
+		t.Errorf("got %v, want code %d", err, CodeTopicNotExist)
+	}
+	eventually(t, 10*time.Second, func() error { // much sooner than its regular refresh
+		if _, err := c.Route(t.Context(), topic); !IsCode(err, CodeTopicNotExist) {
+			return fmt.Errorf("got %v, want code %d", err, CodeTopicNotExist)
+		}
+		return nil
+	})
+}
+
+func TestClosedClient(t *testing.T) {
+	c := newClient(t, nil)
+	topic, broker := newTopic(t, c, 1), anyBroker(t, c)
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Send(t.Context(), broker, half(topic, 0, "body")); !errors.Is(err, ErrNotSent) {
+		t.Errorf("send: got %v, want ErrNotSent", err)
+	}
+	if _, err := c.RefreshRoute(t.Context(), topic); !errors.Is(err, ErrNotSent) {
+		t.Errorf("route: got %v, want ErrNotSent", err)
+	}
+	if err := c.CreateTopic(t.Context(), topic, 1); err == nil {
+		t.Error("a closed client creates topics")
+	}
+}
+
+// Some calls are cancelled at any moment; the others on the same connection must
+// not notice.
+func TestCancelledCallsHarmNobody(t *testing.T) {
+	c := newClient(t, nil)
+	topic, broker := newTopic(t, c, 4), anyBroker(t, c)
+	var group sync.WaitGroup
+	for i := range 300 {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
+			defer cancel()
+			_, err := c.Send(ctx, broker, half(topic, i%4, "cancelled"))
+			if err != nil && errors.Is(err, ErrNotSent) == errors.Is(err, ErrReplyMissing) && !IsCode(err, CodeSystemBusy) {
+				t.Errorf("got %v, want exactly one kind", err)
+			}
+		})
+		group.Go(func() {
+			if err := c.Ping(t.Context(), broker); err != nil {
+				t.Errorf("ping: %v", err)
+			}
+		})
+	}
+	group.Wait()
+	if s := c.Status(); !s.Brokers[0].Ready() {
+		t.Errorf("got %+v", s)
+	}
+}
