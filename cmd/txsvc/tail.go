@@ -31,6 +31,9 @@ func (c *tailCommand) Run(ctx context.Context, out output) error {
 	if err := c.broker.validate(); err != nil {
 		return err
 	}
+	if c.LogLevel == "info" {
+		c.LogLevel = "warn" // for people
+	}
 	config := c.broker.config(c.logger(out.stderr))
 	config.Group = "txsvc-tail" // never asked about half messages
 	config.Transport, config.Timing = rocketmq.TransportNative, txn.DefaultTiming()

@@ -22,12 +22,15 @@ func (r *Resolver) Add(a *txn.Attempt) {
 	u.attempts[a.Request.ID] = append(u.attempts[a.Request.ID], a)
 }
 
-// Has says whether the outcome of an attempt with the id is being found out.
-func (r *Resolver) Has(id string) bool {
+// Find returns an attempt with the id whose outcome is being found out, or nil.
+func (r *Resolver) Find(id string) *txn.Attempt {
 	u := &r.undecided
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.attempts[id]) > 0
+	if list := u.attempts[id]; len(list) > 0 {
+		return list[0]
+	}
+	return nil
 }
 
 func (u *undecided) snapshot() []*txn.Attempt {

@@ -25,7 +25,23 @@ import (
 	"github.com/txsvc/txsvc/migrations"
 )
 
-func TestMain(m *testing.M) { os.Exit(stacktest.With(m).Run()) }
+// cleanups run when all tests have.
+var (
+	cleanupMu sync.Mutex
+	cleanups  []func()
+)
+
+func atEnd(f func()) {
+	cleanupMu.Lock()
+	defer cleanupMu.Unlock()
+	cleanups = append(cleanups, f)
+}
+
+func cleanUp() {
+	for _, f := range cleanups {
+		f()
+	}
+}
 
 // binary builds the service once, with failpoints, which only tests have.
 var binary = sync.OnceValues(func() (string, error) {
@@ -33,6 +49,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	atEnd(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "txsvc")
 	args := []string{"build", "-tags", "failpoints", "-o", path}
 	if raceEnabled {
@@ -225,6 +242,16 @@ func (s *service) kill() {
 	_ = s.cmd.Process.Signal(syscall.SIGCONT)
 	_ = s.cmd.Process.Kill()
 	<-s.done
+}
+
+// awaitDeath waits until a failpoint has killed the process.
+func (s *service) awaitDeath() {
+	s.t.Helper()
+	select {
+	case <-s.done:
+	case <-time.After(30 * time.Second):
+		s.t.Fatal("the process did not die at its failpoint: fewer requests came to it than planned")
+	}
 }
 
 // stop ends the service as an operator does, and fails the test when it does not end cleanly.

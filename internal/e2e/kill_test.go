@@ -41,7 +41,7 @@ func TestKilledAt(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				<-s.done
+				s.awaitDeath()
 				want := 0
 				if tc.committed {
 					want = inFlight

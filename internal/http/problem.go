@@ -43,6 +43,8 @@ type problemJSON struct {
 	RequestID string           `json:"request_id"`
 	Errors    []fieldErrorJSON `json:"errors,omitempty"`
 	Rejection *rejectionJSON   `json:"rejection,omitempty"`
+	// TransactionID is the id of the row that says the same.
+	TransactionID string `json:"transaction_id,omitempty"`
 }
 
 type fieldErrorJSON struct {
@@ -73,6 +75,7 @@ func fail(w http.ResponseWriter, err error) {
 	problem := problemJSON{
 		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: clip(e.Detail),
 		Code: e.Code, RequestID: id, Errors: fieldErrors(e.Fields), Rejection: rejectionOf(e.Rejection),
+		TransactionID: e.TransactionID,
 	}
 	if err := writeJSON(w, answer.status, typeProblem, problem); err != nil {
 		w.WriteHeader(http.StatusInternalServerError)

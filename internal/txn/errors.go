@@ -34,12 +34,14 @@ type FieldError struct {
 // Error is an error with a code. Detail is safe to show to a client: it holds no payload, secret or address; the cause
 // is for the log only.
 type Error struct {
-	Code       Code
-	Detail     string
-	Fields     []FieldError
-	Rejection  *Rejection
-	RetryAfter time.Duration // 0: none
-	Cause      error
+	Code      Code
+	Detail    string
+	Fields    []FieldError
+	Rejection *Rejection
+	// TransactionID is set where a row says the same, so that a client that gave no id can ask for it.
+	TransactionID string
+	RetryAfter    time.Duration // 0: none
+	Cause         error
 }
 
 // Error returns code and detail, with the cause where there is one.

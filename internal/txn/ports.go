@@ -74,8 +74,8 @@ type Outcome struct {
 // Undecided takes over attempts whose outcome is not known, and finds it out.
 type Undecided interface {
 	Add(a *Attempt)
-	// Has says whether the id's outcome is being found out.
-	Has(id string) bool
+	// Find returns an attempt with the id whose outcome is being found out, or nil.
+	Find(id string) *Attempt
 }
 
 // Verdict is what the row says about one half message.

@@ -61,16 +61,17 @@ func NewService(config Config, kinds []*Kind, broker Broker, store Store, undeci
 // Get returns the transaction with the id. While its outcome is being found out, the answer is StateUnknown; errors are
 // *Error.
 func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
+	undecided := s.undecided.Find(id) // before the row is read: it is forgotten only when the row is there
 	t, err := s.store.Find(ctx, id)
 	switch {
-	case err == nil && !(t.Abandoned && s.undecided.Has(id)):
+	case err == nil && (!t.Abandoned || undecided == nil):
 		return t, nil
-	case err != nil && !errors.Is(err, ErrNotFound):
-		return nil, databaseUnavailable(err, "the database did not answer")
-	case s.undecided.Has(id):
-		return &Transaction{ID: id, State: StateUnknown, Delivery: DeliveryNone}, nil
-	default:
+	case undecided != nil:
+		return unknown(undecided), nil
+	case errors.Is(err, ErrNotFound):
 		return nil, Errorf(CodeNotFound, "no transaction has this id")
+	default:
+		return nil, databaseUnavailable(err, "the database did not answer")
 	}
 }
 
@@ -193,14 +194,14 @@ func answerAgain(t *Transaction, hash []byte) (*Transaction, error) {
 		return nil, mismatch()
 	}
 	if t.Rejection != nil {
-		return nil, rejected(t.Rejection)
+		return nil, rejected(t)
 	}
 	t.Replayed = true
 	return t, nil
 }
 
-func rejected(r *Rejection) *Error {
-	return &Error{Code: CodeRejected, Detail: r.Message, Rejection: r}
+func rejected(t *Transaction) *Error {
+	return &Error{Code: CodeRejected, Detail: t.Rejection.Message, Rejection: t.Rejection, TransactionID: t.ID}
 }
 
 // attempt routes, stores a half message, runs the local transaction and ends the half message.
@@ -274,7 +275,7 @@ func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome) (*Transacti
 		return s.deliver(ctx, a, o), nil
 	case OutcomeRejected:
 		s.abort(ctx, a.Half)
-		return nil, rejected(o.Transaction.Rejection)
+		return nil, rejected(o.Transaction)
 	case OutcomeTaken:
 		s.abort(ctx, a.Half)
 		return answerAgain(o.Transaction, a.RequestHash)

@@ -52,6 +52,9 @@ func (f *fieldErrors) add(pointer, format string, args ...any) {
 
 // validate checks all of a request that does not need the broker or the database.
 func (r *Request) validate(kind *Kind) error {
+	if err := r.checkSize(); err != nil { // first: it bounds what the other checks can find
+		return err
+	}
 	var errs fieldErrors
 	checkID(&errs, r.ID)
 	checkShardKey(&errs, r.ShardKey)
@@ -63,9 +66,6 @@ func (r *Request) validate(kind *Kind) error {
 	checkProperties(&errs, r.Properties)
 	if len(errs) > 0 {
 		return Invalid(errs...)
-	}
-	if err := r.checkSize(); err != nil {
-		return err
 	}
 	if kind.Schema != nil {
 		if wrong := kind.Schema.Validate(r.Payload); len(wrong) > 0 {
