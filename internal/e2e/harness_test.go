@@ -356,24 +356,34 @@ func (s *service) mustPost(path, body string, status int) answer {
 	return a
 }
 
-// visible reads the whole topic as a consumer would, and returns the messages by transaction id.
+// visible reads the whole topic as a consumer would, and returns the messages by transaction id. A broker that was just
+// restarted may have to be connected to first.
 func (e *env) visible() map[string][]remoting.Message {
 	e.t.Helper()
+	var found map[string][]remoting.Message
+	eventually(e.t, 30*time.Second, func() (err error) {
+		found, err = e.readTopic()
+		return err
+	})
+	return found
+}
+
+func (e *env) readTopic() (map[string][]remoting.Message, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	found := make(map[string][]remoting.Message)
 	route, err := e.mq.RefreshRoute(ctx, e.topic)
 	if err != nil {
-		e.t.Fatal(err)
+		return nil, err
 	}
 	for _, q := range route.Queues {
 		for id := range q.Read {
 			if err := e.readQueue(ctx, q.Broker, id, found); err != nil {
-				e.t.Fatal(err)
+				return nil, err
 			}
 		}
 	}
-	return found
+	return found, nil
 }
 
 func (e *env) readQueue(ctx context.Context, broker string, id int, into map[string][]remoting.Message) error {
