@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"slices"
 	"sync"
 	"testing"
 )
@@ -20,13 +19,17 @@ type proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex
-	conns  []net.Conn
-	syncs  int
-	action action
-	struck chan struct{} // closed when the action has happened
-	held   func()        // delivers what actHold holds
-	silent bool
+	mu      sync.Mutex
+	conns   []net.Conn
+	syncs   int
+	action  action
+	planned action        // for a test's handler to take
+	struck  chan struct{} // closed when the action has happened
+	held    func()        // delivers what actHold holds
+	replied chan struct{} // closed when the server has answered that
+	silent  bool
+	down    bool
+	refused int // connections while down
 }
 
 // action is what happens at the next request.
@@ -46,7 +49,7 @@ func newProxy(t testing.TB) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, listener: listener, struck: make(chan struct{})}
+	p := &proxy{t: t, listener: listener, struck: make(chan struct{}), replied: make(chan struct{})}
 	t.Cleanup(p.close)
 	return p
 }
@@ -69,6 +72,10 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
+		if p.refuse() {
+			_ = client.Close()
+			continue
+		}
 		server, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.target)
 		if err != nil {
 			_ = client.Close()
@@ -83,21 +90,43 @@ func (p *proxy) accept() {
 	}
 }
 
-func (p *proxy) close() {
-	_ = p.listener.Close()
+// setDown breaks all connections and refuses new ones, or ends that.
+func (p *proxy) setDown(down bool) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+	if down {
+		p.breakAll()
+	}
+}
+
+func (p *proxy) breakAll() {
 	for _, c := range p.conns {
 		_ = c.Close()
 	}
-	p.mu.Unlock()
-	p.wg.Wait()
 }
 
-// at makes the action happen at the next request.
-func (p *proxy) at(a action) {
+func (p *proxy) refuse() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.action = a
+	if p.down {
+		p.refused++
+	}
+	return p.down
+}
+
+func (p *proxy) refusals() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused
+}
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.breakAll()
+	p.mu.Unlock()
+	p.wg.Wait()
 }
 
 func (p *proxy) requests() int {
@@ -116,19 +145,23 @@ func (p *proxy) heal() {
 	}
 }
 
-// release delivers the request that is under way.
+// release delivers the request that is under way, and returns when the server has answered it.
 func (p *proxy) release() {
 	p.mu.Lock()
 	held := p.held
 	p.mu.Unlock()
 	held()
+	wait(p.t, "answer to the request that was held", p.replied)
 }
 
-// next counts a request and takes the action for it.
-func (p *proxy) next() action {
+// next counts a request and takes the action for it, which one that only prepares statements does not have.
+func (p *proxy) next(executes bool) action {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.syncs++
+	if !executes {
+		return actNothing
+	}
 	a := p.action
 	p.action = actNothing
 	if a == actMute || a == actHold {
@@ -151,30 +184,33 @@ type link struct {
 	proxy          *proxy
 	client, server net.Conn
 
-	mu  sync.Mutex
-	cut bool // at the next reply
+	mu    sync.Mutex
+	cut   bool // at the next reply
+	holds bool
+	kept  bool // the server does not learn that the client is gone
 }
 
 func (l *link) requests() {
 	in := bufio.NewReaderSize(l.client, 1<<16)
-	request, err := readMessage(in, 0) // StartupMessage has no type
+	startup, err := readMessage(in, 0) // it has no type
+	request := request{bytes: startup}
 	for ; err == nil; request, err = readRequest(in) {
 		if l.proxy.isSilent() {
 			continue
 		}
-		last := request[len(request)-5]
 		act := actNothing
-		if last == 'S' || request[0] == 'Q' {
-			act = l.proxy.next()
+		if request.counts {
+			act = l.proxy.next(request.executes)
 		}
-		if !l.pass(request, act) {
+		if !l.pass(request.bytes, act) {
 			return
 		}
 	}
-	if l.proxy.isSilent() {
-		return // the server does not learn that the client is gone
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.kept && !l.proxy.isSilent() {
+		_ = l.server.Close()
 	}
-	_ = l.server.Close()
 }
 
 // pass forwards the request, or not, and says whether the connection goes on.
@@ -188,9 +224,16 @@ func (l *link) pass(request []byte, act action) bool {
 		l.cut = true
 		l.mu.Unlock()
 	case actHold:
-		request = slices.Clone(request)
+		l.mu.Lock()
+		l.kept = true
+		l.mu.Unlock()
 		l.proxy.mu.Lock()
-		l.proxy.held = func() { _, _ = l.server.Write(request) }
+		l.proxy.held = func() {
+			l.mu.Lock()
+			l.holds = true
+			l.mu.Unlock()
+			_, _ = l.server.Write(request)
+		}
 		l.proxy.mu.Unlock()
 		return true
 	}
@@ -209,9 +252,12 @@ func (l *link) replies() {
 			continue
 		}
 		l.mu.Lock()
-		cut := l.cut
+		cut, holds := l.cut, l.holds
 		l.mu.Unlock()
-		if cut {
+		if holds {
+			close(l.proxy.replied)
+		}
+		if cut || holds {
 			break // the server has answered, so it has executed
 		}
 		if _, err := l.client.Write(buffer[:n]); err != nil {
@@ -228,21 +274,32 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// readRequest reads messages up to one that makes the server answer.
-func readRequest(in *bufio.Reader) ([]byte, error) {
-	var request []byte
+// request is what a client sends until it waits for an answer.
+type request struct {
+	bytes    []byte
+	counts   bool // it ends in Sync, or is a simple Query
+	executes bool // it has an Execute
+}
+
+func readRequest(in *bufio.Reader) (request, error) {
+	var r request
 	for {
 		kind, err := in.ReadByte()
 		if err != nil {
-			return nil, err
+			return r, err
 		}
 		message, err := readMessage(in, kind)
 		if err != nil {
-			return nil, err
+			return r, err
 		}
-		request = append(request, message...)
-		if slices.Contains([]byte{'S', 'Q', 'H', 'p', 'X'}, kind) {
-			return request, nil
+		r.bytes = append(r.bytes, message...)
+		r.executes = r.executes || kind == 'E'
+		switch kind {
+		case 'S', 'Q':
+			r.counts = true
+			return r, nil
+		case 'H', 'p', 'X': // Flush, password, Terminate
+			return r, nil
 		}
 	}
 }

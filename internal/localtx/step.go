@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,14 +23,9 @@ var (
 
 // step runs a local transaction in several round trips.
 func (r *run) step(ctx context.Context) error {
-	tx, err := r.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: r.work.begin})
+	tx, err := r.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: r.beginSteps()})
 	if err != nil {
 		return err
-	}
-	if statement, ok := r.timeoutStatement(); ok {
-		if _, err := tx.Exec(ctx, statement); err != nil {
-			return err
-		}
 	}
 	args, err := r.prepare(nil)
 	if err != nil {
@@ -44,6 +40,14 @@ func (r *run) step(ctx context.Context) error {
 	}
 	failpoint.Hit("local")
 	return r.finish(ctx, result)
+}
+
+// beginSteps is BEGIN with the limits of the transaction, as one text. A session whose client fell silent keeps the id's
+// key, and with it check-backs and further attempts waiting, no longer than the client would have.
+func (r *run) beginSteps() string {
+	timeout := r.attempt.Kind.Timeout
+	return fmt.Sprintf(`%s; SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %d`,
+		r.work.begin, max(timeout.Milliseconds(), 1), (timeout + hangTimeout).Milliseconds())
 }
 
 func (r *run) body(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {

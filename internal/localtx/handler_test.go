@@ -1,0 +1,170 @@
+package localtx_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// What a handler may do wrong never makes an answer untrue.
+func TestHandlersThatMisbehave(t *testing.T) {
+	t.Parallel()
+	insert := func(ctx context.Context, tx pgx.Tx, in localtx.Input) error {
+		_, err := tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, in.ID)
+		return err
+	}
+	tests := []struct {
+		name    string
+		handle  handler
+		want    txn.OutcomeKind
+		code    txn.Code
+		detail  string
+		timeout time.Duration
+	}{
+		{name: "panics", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "panicked: oops",
+			handle: func(context.Context, pgx.Tx, localtx.Input) (any, error) { panic("oops") }},
+		{name: "commits", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "for the service to do",
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				return nil, errors.Join(insert(ctx, tx, in), tx.Commit(ctx))
+			}},
+		{name: "rolls back, as with defer", want: txn.OutcomeCommitted,
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				defer func() { _ = tx.Rollback(ctx) }()
+				return nil, insert(ctx, tx, in)
+			}},
+		{name: "commits in SQL", want: txn.OutcomeCommitted, // true: it is committed, with its row
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_, err := tx.Exec(ctx, `COMMIT`)
+				return nil, err
+			}},
+		{name: "commits in SQL and fails", want: txn.OutcomeCommitted,
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_, err := tx.Exec(ctx, `COMMIT`)
+				return nil, errors.Join(err, &txn.Rejection{Message: "no"})
+			}},
+		{name: "rolls back in SQL", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "nothing was changed",
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_, err := tx.Exec(ctx, `ROLLBACK`)
+				return nil, err
+			}},
+		{name: "passes over an error", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "passed over an error",
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_, _ = tx.Exec(ctx, `SELECT 1/0`)
+				return nil, nil
+			}},
+		{name: "uses a savepoint for an error", want: txn.OutcomeCommitted,
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, `SELECT 1/0`)
+					return err
+				})
+				return nil, insert(ctx, tx, in)
+			}},
+		{name: "leaves rows open", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "left rows open",
+			handle: func(ctx context.Context, tx pgx.Tx, _ localtx.Input) (any, error) {
+				rows, err := tx.Query(ctx, `SELECT generate_series(1, 9)`)
+				if err == nil {
+					rows.Next()
+				}
+				return nil, err
+			}},
+		{name: "fails", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "nothing was changed: plainly wrong",
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				return nil, errors.Join(insert(ctx, tx, in), errors.New("plainly wrong"))
+			}},
+		{name: "refuses", want: txn.OutcomeRejected,
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				return nil, errors.Join(insert(ctx, tx, in), &txn.Rejection{Message: "no"})
+			}},
+		{name: "gives what is no JSON", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "encoding the handler's result",
+			handle: func(context.Context, pgx.Tx, localtx.Input) (any, error) { return func() {}, nil }},
+		{name: "waits in the database", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "longer than its timeout", timeout: 100 * time.Millisecond,
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_, err := tx.Exec(ctx, `SELECT pg_sleep(60)`)
+				return nil, err
+			}},
+		{name: "waits for something else", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "longer than its timeout", timeout: 100 * time.Millisecond,
+			handle: func(ctx context.Context, _ pgx.Tx, _ localtx.Input) (any, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}},
+		{name: "does not notice its time is over", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "longer than its timeout", timeout: 100 * time.Millisecond,
+			handle: func(ctx context.Context, _ pgx.Tx, _ localtx.Input) (any, error) {
+				<-ctx.Done()
+				return nil, nil
+			}},
+		{name: "is cut off", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "nothing was changed",
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_, err := tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
+				return nil, err
+			}},
+		{name: "is cut off and passes over it", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "nothing was changed",
+			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				_, _ = tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
+				return nil, nil
+			}},
+	}
+	e := setup(t, withTables(notes), withPrograms(func(add func(string, localtx.Program)) {
+		for _, tt := range tests {
+			add(tt.name, tt.handle)
+		}
+	}))
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			timeout := 5 * time.Second
+			if tt.timeout > 0 {
+				timeout = tt.timeout
+			}
+			a := attempt(tt.name, "tx "+tt.name, `{}`, timeout)
+			o := e.store.Run(context.Background(), a)
+			if tt.want == txn.OutcomeFailed {
+				wantFailed(t, o, tt.code, tt.detail)
+			} else {
+				wantKind(t, o, tt.want)
+			}
+			row, err := e.store.Find(t.Context(), a.Request.ID)
+			if stored := err == nil && !row.Abandoned; stored != (tt.want != txn.OutcomeFailed) {
+				t.Errorf("row: got %+v, %v", row, err)
+			}
+			if n := e.count(`notes WHERE id = $1`, a.Request.ID); tt.want != txn.OutcomeCommitted && n > 0 {
+				t.Errorf("a transaction that did not commit changed something")
+			}
+			wantCleanConnections(t, e)
+		})
+	}
+}
+
+// wantCleanConnections: nothing is left of a transaction in the connections that the next one gets.
+func wantCleanConnections(t *testing.T, e *env) {
+	t.Helper()
+	for _, conn := range e.pool.AcquireAllIdle(t.Context()) {
+		if status := conn.Conn().PgConn().TxStatus(); status != 'I' {
+			t.Errorf("an idle connection has the transaction status %c", status)
+		}
+		conn.Release()
+	}
+}
+
+func TestBackendTerminatedWhileWaiting(t *testing.T) {
+	t.Parallel()
+	e := setup(t, withTables(gate), withProgram("planner", statements(`SELECT FROM gate FOR UPDATE`)), withProgram("handler", each(`SELECT FROM gate FOR UPDATE`)))
+	e.lock(`SELECT FROM gate FOR UPDATE`)
+	for _, kind := range []string{"planner", "handler"} {
+		done := e.inBackground(attempt(kind, "tx-"+kind, `{}`))
+		e.awaitWaiters(1)
+		if !value[bool](e, `SELECT bool_and(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) {
+			t.Fatal("no backend was terminated")
+		}
+		wantFailed(t, wait(t, "outcome", done), txn.CodeDatabaseUnavailable, "nothing was changed")
+	}
+	if n := e.count("txsvc.transactions"); n != 0 {
+		t.Errorf("got %d rows, want none", n)
+	}
+}

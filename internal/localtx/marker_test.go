@@ -1,0 +1,145 @@
+package localtx_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// marking runs the store's marker until the test ends, or stop is called.
+func (e *env) marking() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.store.RunMarker(ctx) })
+	stop = func() { cancel(); wg.Wait() }
+	e.t.Cleanup(stop)
+	return stop
+}
+
+// pendingRows inserts committed rows "tx-1" … "tx-n".
+func (e *env) pendingRows(n int) {
+	e.t.Helper()
+	e.exec(`INSERT INTO txsvc.transactions (id, kind, state, delivery, shard_key, topic, tag, broker, queue_id, selector, reason, uniq_key,
+			commit_log_offset, queue_offset, body, created_at, decided_at, lease_until, last_error)
+		SELECT 'tx-' || n, 'orders', 'committed', 'pending', 'k', 't', '', 'broker-a', 0, '', '', n::text, n, n, '{}', now(), now(), now(), 'x'
+		FROM generate_series(1, $1::int) AS n`, n)
+}
+
+func TestMarkIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	e := setup(t) // and no marker runs
+	a := e.commit("tx-1")[0]
+	at := time.Now()
+	e.store.MarkDelivered("tx-1", at)
+	got := e.find("tx-1")
+	if got.Delivery != txn.DeliveryDelivered || !got.DeliveredAt.Equal(at.Truncate(time.Microsecond)) {
+		t.Errorf("got %s at %s", got.Delivery, got.DeliveredAt)
+	}
+	o := e.store.Run(t.Context(), sameRequest(a))
+	if o.Kind != txn.OutcomeTaken || o.Transaction.Delivery != txn.DeliveryDelivered {
+		t.Errorf("got %s, %+v", outcomeNames[o.Kind], o.Transaction)
+	}
+	e.marking()
+	eventually(t, "mark in the row", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 1 })
+	if n := e.count(`txsvc.transactions WHERE delivered_at = $1 AND body IS NULL AND lease_until IS NULL`, got.DeliveredAt); n != 1 {
+		t.Error("the row does not say what was answered, or keeps what it no longer needs")
+	}
+	if again := e.find("tx-1"); !again.DeliveredAt.Equal(got.DeliveredAt) {
+		t.Errorf("delivered at %s, before it was %s", again.DeliveredAt, got.DeliveredAt)
+	}
+}
+
+// Marks are written together, and once a mark was seen it is seen for good.
+func TestManyMarks(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	e := setup(t)
+	e.pendingRows(n)
+	written := func() int64 { // by all sessions of this database so far
+		return value[int64](e, `SELECT count(DISTINCT xmin::text) FROM txsvc.transactions WHERE delivery = 'delivered'`)
+	}
+	e.marking()
+	at := time.Now()
+	for i := range n {
+		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), at)
+		if i%100 == 0 {
+			if got := e.find(fmt.Sprint("tx-", i+1)); got.Delivery != txn.DeliveryDelivered {
+				t.Fatalf("tx-%d is %s after its mark", i+1, got.Delivery)
+			}
+		}
+	}
+	eventually(t, "marks in all rows", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'pending'`) == 0 })
+	if got := e.count(`txsvc.transactions WHERE body IS NULL AND last_error IS NULL AND lease_until IS NULL`); got != n {
+		t.Errorf("got %d clean rows, want %d", got, n)
+	}
+	if got := written(); got > 200 {
+		t.Errorf("%d marks took %d transactions", n, got)
+	}
+	if count, _, err := e.store.Pending(t.Context()); err != nil || count != 0 {
+		t.Errorf("pending: got %d, %v", count, err)
+	}
+}
+
+func TestMarksAtTheEnd(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	e.pendingRows(2500)
+	stop := e.marking()
+	for i := range 2500 {
+		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), time.Now())
+	}
+	stop()
+	if got := e.count(`txsvc.transactions WHERE delivery = 'pending'`); got != 0 {
+		t.Errorf("%d marks were lost at the end", got)
+	}
+}
+
+func TestMarksOutliveAnOutage(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	e := setup(t, withURL(p.through))
+	e.pendingRows(10)
+	e.marking()
+	e.store.MarkDelivered("tx-1", time.Now())
+	eventually(t, "first mark", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 1 })
+	p.setDown(true)
+	for i := range 10 {
+		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), time.Now())
+	}
+	eventually(t, "attempt to write during the outage", func() bool { return p.refusals() > 0 })
+	p.setDown(false)
+	eventually(t, "all marks", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 10 })
+}
+
+// Only committed rows can be delivered: a mark for anything else changes nothing.
+func TestMarksOfOthers(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	e.decide(attempt("orders", "tx-1", order))
+	e.store.MarkDelivered("tx-1", time.Now())
+	e.store.MarkDelivered("nobody", time.Now())
+	if got := e.find("tx-1"); got.Delivery != txn.DeliveryNone {
+		t.Errorf("got %s", got.Delivery)
+	}
+	e.marking()()
+	if got := e.find("tx-1"); got.Delivery != txn.DeliveryNone || got.State != txn.StateRolledBack {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestPending(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	if count, oldest, err := e.store.Pending(t.Context()); count != 0 || oldest != 0 || err != nil {
+		t.Errorf("got %d, %g, %v", count, oldest, err)
+	}
+	e.pendingRows(3)
+	e.exec(`UPDATE txsvc.transactions SET decided_at = now() - interval '1 h' WHERE id = $1`, "tx-2")
+	if count, oldest, err := e.store.Pending(t.Context()); count != 3 || oldest < 3600 || oldest > 3630 || err != nil {
+		t.Errorf("got %d, %g, %v", count, oldest, err)
+	}
+}

@@ -1,0 +1,94 @@
+package localtx_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// A check-back and the local transaction of one half message at the same time, thousands of times, with a second attempt
+// at the id behind: whoever is told "rollback" never has a committed row, whoever is told "commit" has.
+func TestDecideRacesRun(t *testing.T) {
+	t.Parallel()
+	const ids = 2500
+	e := setup(t, withTables(notes), withProgram("sql", noteSQL), withProgram("handler", noteHandler))
+	var mu sync.Mutex
+	verdicts := make(map[string]txn.Verdict) // by UNIQ_KEY; only final ones
+	committed := make(map[string]bool)
+	var count [4]int
+	race := func(a *txn.Attempt) error {
+		var o txn.Outcome
+		var both errgroup.Group
+		both.Go(func() error {
+			o = e.store.Run(context.Background(), a)
+			return nil
+		})
+		both.Go(func() error {
+			verdict, _, err := e.store.Decide(context.Background(), a.Message, a.Half)
+			mu.Lock()
+			defer mu.Unlock()
+			count[verdict]++
+			if verdict != txn.VerdictUndecided {
+				verdicts[a.Half.UniqKey] = verdict
+			}
+			return err
+		})
+		err := both.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		committed[a.Half.UniqKey] = o.Kind == txn.OutcomeCommitted
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i := range ids {
+		kind := []string{"orders", "sql", "handler"}[i%3]
+		g.Go(func() error {
+			a := attempt(kind, fmt.Sprint("tx-", i), order)
+			if err := race(a); err != nil || i%2 == 0 {
+				return err
+			}
+			return race(sameRequest(a))
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	inTable := make(map[string]bool)
+	rows, err := e.side.Query(t.Context(), `SELECT uniq_key FROM txsvc.transactions WHERE state = 'committed'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key string
+	for rows.Next() {
+		if err := rows.Scan(&key); err != nil {
+			t.Fatal(err)
+		}
+		inTable[key] = true
+	}
+	for key, verdict := range verdicts {
+		if verdict == txn.VerdictRollback && inTable[key] {
+			t.Errorf("half message %s was told to roll back, and its transaction is committed", key)
+		}
+		if verdict == txn.VerdictCommit && !inTable[key] {
+			t.Errorf("half message %s was told to commit, and its transaction is not committed", key)
+		}
+	}
+	for key, said := range committed {
+		if said != inTable[key] {
+			t.Errorf("half message %s: Run said committed: %t, the table says %t", key, said, inTable[key])
+		}
+	}
+	if n := e.count("orders") + e.count("notes"); n != len(inTable) {
+		t.Errorf("got %d business rows, want %d", n, len(inTable))
+	}
+	t.Logf("verdicts: %d undecided, %d rollback, %d commit; %d of %d ids committed", count[0], count[1], count[2], len(inTable), ids)
+	if count[1] < ids/20 || count[2] < ids/20 {
+		t.Errorf("too one-sided to be a race")
+	}
+}
