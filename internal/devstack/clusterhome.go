@@ -6,14 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 )
 
 // awayPattern are the directories of clusters that cannot live in their stack's
 // directory; the file ownerFile in each names that directory.
 const (
-	awayParent  = "/var/tmp"
-	awayPattern = "txsvc-postgres-*"
+	awayParent  = "/var/lib/txsvc" // not /var/tmp, where systems remove what is old
+	awayPattern = "postgres-*"
 	ownerFile   = "belongs-to"
 )
 
@@ -24,10 +23,10 @@ func clusterHome(d *stateDir, o *owner) (string, error) {
 	if o == nil {
 		return link, os.MkdirAll(link, 0o700)
 	}
-	removeAbandoned()
 	if home, err := filepath.EvalSymlinks(link); err == nil && o.reaches(home) {
-		return home, nil
+		return home, keepOwnerFile(home, d.path)
 	}
+	removeAbandoned()
 	if err := os.Chmod(d.path, 0o755); err != nil { // ours; secrets in it have modes of their own
 		return "", err
 	}
@@ -46,6 +45,9 @@ func moveAway(d *stateDir, link string, o *owner) (string, error) {
 	if err := os.Remove(link); err != nil {
 		return "", fmt.Errorf("the user %s cannot reach the cluster in %s: %w", o.name, link, err)
 	}
+	if err := os.MkdirAll(awayParent, 0o755); err != nil {
+		return "", err
+	}
 	home, err := os.MkdirTemp(awayParent, awayPattern)
 	if err != nil {
 		return "", err
@@ -60,6 +62,15 @@ func moveAway(d *stateDir, link string, o *owner) (string, error) {
 	return home, os.WriteFile(filepath.Join(home, ownerFile), []byte(d.path), 0o600)
 }
 
+// keepOwnerFile follows a stack's directory that was moved.
+func keepOwnerFile(home, dir string) error {
+	path := filepath.Join(home, ownerFile)
+	if !exists(path) { // not moved away
+		return nil
+	}
+	return os.WriteFile(path, []byte(dir), 0o600)
+}
+
 // removeAbandoned removes clusters whose stack's directory is gone from its parent;
 // a missing parent may be a disk that is not mounted now. What it cannot remove
 // stays for the next time.
@@ -67,24 +78,11 @@ func removeAbandoned() {
 	homes, _ := filepath.Glob(filepath.Join(awayParent, awayPattern)) // the pattern is well-formed
 	for _, home := range homes {
 		dir, err := os.ReadFile(filepath.Join(home, ownerFile))
-		if err != nil || !ownedByRoot(home) {
-			continue
-		}
-		if _, err := os.Stat(filepath.Dir(string(dir))); err != nil {
+		if err != nil || !exists(filepath.Dir(string(dir))) {
 			continue
 		}
 		if target, _ := os.Readlink(filepath.Join(string(dir), "postgres")); target != home {
 			_ = os.RemoveAll(home)
 		}
 	}
-}
-
-// ownedByRoot protects from directories that others planted in the shared parent.
-func ownedByRoot(path string) bool {
-	info, err := os.Lstat(path)
-	if err != nil || !info.IsDir() {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stat.Uid == 0
 }

@@ -15,7 +15,7 @@
 // PostgreSQL refuses to run as root. As root its processes therefore run as an
 // unprivileged user (nobody, unless Options.PostgresUser names another), which
 // owns the cluster. When that user cannot reach Dir, for example below /root, the
-// cluster lives in a directory of its own under /var/tmp and Dir/postgres is a
+// cluster lives in a directory of its own under /var/lib/txsvc and Dir/postgres is a
 // symbolic link to it; once Dir is gone, the next start of any stack removes it.
 //
 // # No orphans

@@ -183,7 +183,13 @@ func TestRootInAPrivateDirectory(t *testing.T) {
 	}
 	exec(t, s.DatabaseURL(), "create table kept as select 42 as n")
 	s.Kill()
+	moved := filepath.Join(private, "moved")
+	if err := os.Rename(o.Dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	o.Dir = moved
 	s = startStack(t, o)
+	devstack.RemoveAbandoned() // must know that it was moved
 	if got := mustQuery[int](t, s.DatabaseURL(), "select n from kept"); got != 42 {
 		t.Errorf("got %d, want 42", got)
 	}

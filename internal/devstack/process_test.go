@@ -114,3 +114,21 @@ func TestUsedPercent(t *testing.T) {
 		t.Errorf("got %d, want 0", got)
 	}
 }
+
+// The guard's last means, for a child that ignores every signal that can be ignored.
+func TestGuardKillsAStubbornChild(t *testing.T) {
+	t.Parallel()
+	p := setupProcess(t, "trap '' TERM QUIT; echo ready; while :; do sleep 0.05; done", slog.New(slog.DiscardHandler))
+	p.spec.immediate = syscall.SIGQUIT
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.run.guard.line.Close(); err != nil { // what our death does
+		t.Fatal(err)
+	}
+	select {
+	case <-p.Done():
+	case <-time.After(30 * time.Second):
+		t.Error("it lives")
+	}
+}

@@ -279,7 +279,11 @@ func TestSeveralBrokersAndStacks(t *testing.T) {
 	o.Brokers = 2
 	o.BrokerConfig = map[string]string{"transactionCheckInterval": "1000"}
 	s := startStack(t, o)
-	other := startStack(t, fast(filepath.Join(tempDir(t), "with spaces, ü and \\")))
+	odd := tempDir(t)
+	if err := os.Chmod(odd, 0o755); err != nil { // so that root's cluster is in it
+		t.Fatal(err)
+	}
+	other := startStack(t, fast(filepath.Join(odd, "with spaces, ü and \\")))
 	known := brokers(t, s)
 	if len(known) != 2 || known["broker-a"] == "" || known["broker-b"] == "" {
 		t.Errorf("got brokers %v, want broker-a and broker-b", known)
