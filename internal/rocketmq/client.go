@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/txn"
 )
+
+// takeBackTimeout is how long SendHalf waits for the reply to a rollback.
+const takeBackTimeout = time.Second
 
 // Transport is how half messages are sent.
 type Transport string
@@ -165,12 +169,19 @@ func (c *Client) SendHalf(ctx context.Context, m txn.Message) (txn.Half, error) 
 		TransactionID: result.TransactionID,
 	}
 	if result.Status != remoting.SendOK {
-		if err := c.End(ctx, h, txn.DecisionRollback, time.Time{}); err != nil {
+		if err := c.takeBack(ctx, h); err != nil {
 			c.log.InfoContext(ctx, "rollback not confirmed, left to a check-back", "message_id", h.UniqKey, "error", err)
 		}
 		return txn.Half{}, fmt.Errorf("half message stored with %s only: %w", result.Status, txn.ErrNotSent)
 	}
 	return h, nil
+}
+
+// takeBack rolls a half message back also when the caller's time is over: a broker that waits for its slaves uses it up.
+func (c *Client) takeBack(ctx context.Context, h txn.Half) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
+	defer cancel()
+	return c.End(ctx, h, txn.DecisionRollback, time.Time{})
 }
 
 // End sends END_TRANSACTION; see txn.Broker.
@@ -200,9 +211,10 @@ func (c *Client) endAndDie(ctx context.Context, h txn.Half, request *remoting.En
 	return nil
 }
 
-// Send sends the message as a normal one; see delivery.Broker.
+// Send sends the message as a normal one, which looks as if it came from a half message; see delivery.Broker.
 func (c *Client) Send(ctx context.Context, m txn.Message, writeBefore time.Time) error {
 	request := sendRequest(&m)
+	request.Properties = append(request.Properties, notesOfCommit(c.remote.Group(), &m)...)
 	request.WriteBefore = writeBefore
 	result, err := c.remote.Send(ctx, m.Queue.Broker, request)
 	if err != nil {
@@ -238,13 +250,16 @@ func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) erro
 	return c.remote.CreateTopic(ctx, topic, queues)
 }
 
-// goneRemarks are the broker's words (EndTransactionProcessor) for a half message that is not at the named offsets.
+// goneRemarks are the broker's words (EndTransactionProcessor) when something else, or nothing, stands where the half
+// message was: it is deleted, or the broker has lost its disk. A message without a producer group makes the check fail
+// itself.
 var goneRemarks = []string{
 	"Find prepared transaction message failed", "The transaction state table offset wrong", "The commit log offset wrong",
+	"The producer group wrong", "EndTransactionProcessor.checkPrepareMessage(",
 }
 
-// endError says what is known of an END_TRANSACTION. A busy or unavailable broker, a wrong group and a refused end did
-// not execute it; of other answers it is not certain.
+// endError says what is known of an END_TRANSACTION. A busy or unavailable broker, and one that refuses an end, did not
+// execute it, and nor did one that has no such half message; of other answers it is not certain.
 func endError(err error) error {
 	answer, ok := errors.AsType[*remoting.BrokerError](err)
 	if !ok {
@@ -255,15 +270,19 @@ func endError(err error) error {
 		remoting.CodeNoPermission, remoting.CodeSlaveNotAvailable:
 		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
 	case remoting.CodeSystemError:
-		if slices.Contains(goneRemarks, answer.Remark) {
+		if slices.ContainsFunc(goneRemarks, func(remark string) bool { return strings.Contains(answer.Remark, remark) }) {
 			return fmt.Errorf("%w: %w", txn.ErrHalfGone, err)
 		}
 	}
 	return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
 }
 
-// sendError says what is known of a message that was not accepted. A broker that refuses one did not store it.
+// sendError says what is known of a message that was not accepted. A broker that refuses one did not store it; one that
+// failed (a system error) may have, before it did.
 func sendError(topic string, err error) error {
+	if errors.Is(err, errNoRoute) {
+		return unavailable(err, "no name server tells where topic %s is", topic)
+	}
 	answer, ok := errors.AsType[*remoting.BrokerError](err)
 	if !ok {
 		return callError(err)
@@ -275,6 +294,8 @@ func sendError(topic string, err error) error {
 		return unavailable(err, "topic %s does not exist", topic)
 	case remoting.CodeNoPermission:
 		return unavailable(err, "the broker does not permit writing to topic %s", topic)
+	case remoting.CodeSystemError:
+		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
 	default:
 		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
 	}

@@ -3,13 +3,16 @@ package rocketmq
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2"
+	liberrors "github.com/apache/rocketmq-client-go/v2/errors"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
@@ -35,7 +38,7 @@ type library struct {
 // newLibrary starts a producer. Its own group differs from the half messages' (property PGROUP), which brokers go by when
 // they ask back: the library would take check-backs and never answer them.
 func newLibrary(c Config) (*library, error) {
-	rlog.SetLogger(quiet{}) // it would log bodies
+	silence()
 	addresses, err := resolve(c.Nameservers)
 	if err != nil {
 		return nil, err
@@ -83,20 +86,18 @@ func resolve(nameservers []string) ([]string, error) {
 	return addresses, nil
 }
 
-// chosenQueue returns the queue that the message names, if the library knows it.
+// chosenQueue returns the queue that the message names, whatever the library's own list says: that is up to 30 s old.
+// The broker refuses a queue that its topic does not have.
 type chosenQueue struct{}
 
-// Select returns nil when the queue is not in the library's route, which fails the send before anything is written.
-func (chosenQueue) Select(m *primitive.Message, queues []*primitive.MessageQueue, _ string) *primitive.MessageQueue {
-	for _, q := range queues {
-		if q.BrokerName == m.Queue.BrokerName && q.QueueId == m.Queue.QueueId {
-			return q
-		}
-	}
-	return nil
+func (chosenQueue) Select(m *primitive.Message, _ []*primitive.MessageQueue, _ string) *primitive.MessageQueue {
+	return m.Queue
 }
 
-func (l *library) sendHalf(_ context.Context, m *txn.Message) (remoting.SendResult, error) {
+func (l *library) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendResult, error) {
+	if err := ctx.Err(); err != nil {
+		return remoting.SendResult{}, fmt.Errorf("%w: %w", remoting.ErrNotSent, err)
+	}
 	message := primitive.NewMessage(m.Topic, m.Body)
 	message.Queue = &primitive.MessageQueue{Topic: m.Topic, BrokerName: m.Queue.Broker, QueueId: m.Queue.ID}
 	for _, p := range halfProperties(m) {
@@ -113,17 +114,36 @@ func (l *library) sendHalf(_ context.Context, m *txn.Message) (remoting.SendResu
 	return libraryResult(result)
 }
 
-// libraryError reads the broker's answer out of the library's error text, its only form; any other error leaves it open
-// whether the message is stored.
+// errNoRoute says that the library did not find the topic, and sent nothing.
+var errNoRoute = errors.New("rocketmq-client-go has no route")
+
+// libraryError says what a failed send means. Without a connection nothing was sent, and nor was to a topic or broker that
+// the library does not know; what else is not a broker's answer leaves it open whether the message is stored.
 func libraryError(err error) error {
-	text, ok := strings.CutPrefix(err.Error(), "CODE: ")
-	if ok {
-		code, remark, _ := strings.Cut(text, ", DESC: ")
-		if n, convErr := strconv.Atoi(strings.TrimSpace(code)); convErr == nil {
-			return &remoting.BrokerError{Op: "send", Code: n, Remark: remark}
-		}
+	if answer := libraryAnswer(err.Error()); answer != nil {
+		return answer
 	}
-	return fmt.Errorf("%w: %w", remoting.ErrReplyMissing, err)
+	unknown := strings.HasSuffix(err.Error(), "route info not found")
+	network, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case unknown && strings.HasPrefix(err.Error(), "the topic="):
+		return fmt.Errorf("%w: %w", errNoRoute, err)
+	case unknown, ok && network.Op == "dial", errors.Is(err, liberrors.ErrNotRunning), errors.Is(err, liberrors.ErrService):
+		return fmt.Errorf("%w: %w", remoting.ErrNotSent, err)
+	default:
+		return fmt.Errorf("%w: %w", remoting.ErrReplyMissing, err)
+	}
+}
+
+// libraryAnswer reads the broker's answer out of the text of the library's error, its only form.
+func libraryAnswer(text string) error {
+	text, ok := strings.CutPrefix(text, "CODE: ")
+	code, remark, _ := strings.Cut(text, ", DESC: ")
+	n, err := strconv.Atoi(code)
+	if !ok || err != nil {
+		return nil
+	}
+	return &remoting.BrokerError{Op: "send", Code: n, Remark: remark}
 }
 
 var libraryStatus = map[primitive.SendStatus]remoting.SendStatus{
@@ -151,6 +171,9 @@ func libraryResult(r *primitive.SendResult) (remoting.SendResult, error) {
 }
 
 func (l *library) close() { _ = l.producer.Shutdown() }
+
+// silence makes the library log nothing: it would log bodies. Its logger is one for the process.
+var silence = sync.OnceFunc(func() { rlog.SetLogger(quiet{}) })
 
 // quiet drops the library's logs.
 type quiet struct{}

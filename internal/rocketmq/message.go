@@ -18,6 +18,9 @@ const (
 	propTraceparent = "traceparent"
 )
 
+// propTransactionID is what the broker adds when a half message is committed; Java's MessageExt.getTransactionId reads it.
+const propTransactionID = "__transactionId__"
+
 // properties are the message's, without those that only a half message has.
 func properties(m *txn.Message) remoting.Properties {
 	p := make(remoting.Properties, 0, 7+len(m.Properties))
@@ -49,6 +52,12 @@ func halfProperties(m *txn.Message) remoting.Properties {
 		p = append(p, remoting.Property{Name: remoting.PropImmunity, Value: strconv.Itoa(int(m.Immunity.Seconds()))})
 	}
 	return p
+}
+
+// notesOfCommit are what the broker leaves on a message that came from a half message, so that one without looks the
+// same. TRAN_MSG=true, which it leaves too, would make it a half message.
+func notesOfCommit(group string, m *txn.Message) remoting.Properties {
+	return remoting.Properties{{Name: remoting.PropGroup, Value: group}, {Name: propTransactionID, Value: m.UniqKey}}
 }
 
 func sendRequest(m *txn.Message) *remoting.SendRequest {
