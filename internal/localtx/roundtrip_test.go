@@ -19,15 +19,19 @@ func (serializable) Isolation() pgx.TxIsoLevel { return pgx.Serializable }
 func TestRunTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
+	kept, err := localtx.ParseSQL(`INSERT INTO notes (id) VALUES (@id); SELECT id FROM notes WHERE id = @id`)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := setup(t, withURL(p.through), withTables(notes), withProgram("sql", noteSQL), withProgram("handler", noteHandler),
-		withProgram("serializable", serializable{statements(`INSERT INTO notes VALUES ($1)`)}))
+		withProgram("kept", kept), withProgram("serializable", serializable{statements(`INSERT INTO notes VALUES ($1)`)}))
 	for _, tt := range []struct {
 		kind    string
 		timeout time.Duration
 		want    int
 	}{
 		{"orders", 5 * time.Second, 1}, {"orders", 3 * time.Second, 1}, {"sql", 5 * time.Second, 1}, {"sql", 7 * time.Second, 1},
-		{"serializable", 5 * time.Second, 1},
+		{"kept", 5 * time.Second, 1}, {"serializable", 5 * time.Second, 1},
 		{"handler", 5 * time.Second, 4}, {"handler", 3 * time.Second, 4}, // BEGIN, row, insert, result and COMMIT
 	} {
 		var got int

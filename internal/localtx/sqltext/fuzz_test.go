@@ -49,6 +49,9 @@ func checkStatement(t *testing.T, s Statement) {
 	if s.Text == "" || strings.Trim(s.Text, " \t\n\r\f\v") != s.Text {
 		t.Fatalf("%q is not trimmed", s.Text)
 	}
+	if q, ok := s.Query(); ok && (!strings.HasPrefix(s.Text, q.With) || !strings.HasSuffix(s.Text, q.Main) || q.Main == "") {
+		t.Fatalf("%q is taken apart as %+v", s.Text, q)
+	}
 	seen := make(map[string]bool)
 	for i, name := range s.Args {
 		if types[name] == "" || seen[name] {

@@ -29,9 +29,10 @@ type token struct {
 
 // scanner reads tokens as PostgreSQL's scan.l does.
 type scanner struct {
-	text string
-	at   int
-	last token
+	text  string
+	at    int
+	last  token
+	bound bool // the text is a statement's: its parameters are positional ones
 }
 
 func errorAt(text string, offset int, format string, args ...any) *Error {
@@ -210,6 +211,10 @@ func (s *scanner) dollar() (kind, error) {
 	begin := s.at
 	s.at++
 	if isDigit(s.peek(0)) {
+		if s.bound {
+			s.number()
+			return operand, nil
+		}
 		return other, s.errorAt(begin, "positional parameters are not allowed: use %s", known)
 	}
 	if isWordStart(s.peek(0)) {
