@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -136,7 +137,7 @@ func TestDeletedTopicIsForgotten(t *testing.T) {
 	}
 	eventually(t, 10*time.Second, func() error { // much sooner than its regular refresh
 		if _, err := c.Route(t.Context(), topic); !IsCode(err, CodeTopicNotExist) {
-			return fmt.Errorf("got %v, want code %d", err, CodeTopicNotExist)
+			return fmt.Errorf("got %w, want code %d", err, CodeTopicNotExist)
 		}
 		return nil
 	})
@@ -183,5 +184,31 @@ func TestCancelledCallsHarmNobody(t *testing.T) {
 	group.Wait()
 	if s := c.Status(); !s.Brokers[0].Ready() {
 		t.Errorf("got %+v", s)
+	}
+}
+
+// RocketMQ's own tool finds our producer and, by id and by key, our messages.
+func TestMQAdminFindsUs(t *testing.T) {
+	stack := stacktest.Shared(t)
+	c := newClient(t, nil)
+	topic, broker := newTopic(t, c, 1), anyBroker(t, c)
+	sent := sendHalf(t, c, broker, topic, 0)
+	end(t, c, broker, topic, sent, Commit)
+	for _, args := range [][]string{
+		{"producerConnection", "-g", c.Group(), "-t", topic},
+		{"queryMsgByUniqueKey", "-t", topic, "-i", sent.UniqKey},
+		{"queryMsgByKey", "-t", topic, "-k", "k1"},
+	} {
+		want := sent.UniqKey
+		if args[0] == "producerConnection" {
+			want = c.ClientID()
+		}
+		eventually(t, 20*time.Second, func() error {
+			out, err := stack.MQAdmin(t.Context(), args...)
+			if err == nil && !strings.Contains(out, want) {
+				err = fmt.Errorf("no %s in:\n%s", want, out)
+			}
+			return err
+		})
 	}
 }

@@ -389,7 +389,7 @@ func checkWritten(t *rapid.T, out io.Reader, bodies map[int32]string) {
 		}
 		last = frame.Opaque
 	}
-	if _, err := in.next(); err != io.EOF {
+	if _, err := in.next(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last frame: got %v, want EOF", err)
 	}
 }

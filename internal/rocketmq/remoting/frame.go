@@ -3,6 +3,7 @@ package remoting
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -132,7 +133,7 @@ func decodeHeader(codec Codec, header []byte) (Frame, error) {
 
 // truncated turns the end of the stream inside a frame into what it is.
 func truncated(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -26,7 +26,7 @@ func recorded(t *testing.T, name string) Frame {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	if _, err := in.next(); err != io.EOF {
+	if _, err := in.next(); !errors.Is(err, io.EOF) {
 		t.Fatalf("%s: after the frame: got %v, want EOF", name, err)
 	}
 	return frame

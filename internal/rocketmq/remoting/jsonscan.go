@@ -15,13 +15,13 @@ func scanJSONHeader(s string) (frame Frame, ok bool) {
 	in.object(func(key string) {
 		switch key {
 		case "code":
-			frame.Code = int(in.number(32))
+			frame.Code = int(in.number())
 		case "opaque":
-			frame.Opaque = int32(in.number(32))
+			frame.Opaque = int32(in.number())
 		case "flag":
-			frame.Flag = int32(in.number(32))
+			frame.Flag = int32(in.number())
 		case "version":
-			in.number(32)
+			in.number()
 		case "remark":
 			frame.Remark, _ = in.text()
 		case "language", "serializeTypeCurrentRPC":
@@ -103,14 +103,14 @@ func plain(s string) bool {
 	return ascii || utf8.ValidString(s)
 }
 
-func (in *jsonScanner) number(bits int) int64 {
+func (in *jsonScanner) number() int64 {
 	end := 0
 	for end < len(in.rest) && (in.rest[end] == '-' || in.rest[end] >= '0' && in.rest[end] <= '9') {
 		end++
 	}
 	digits := in.rest[:end]
 	in.rest = in.rest[end:]
-	n, err := strconv.ParseInt(digits, 10, bits)
+	n, err := strconv.ParseInt(digits, 10, 32)
 	// Leading zeros are no JSON.
 	in.bad = in.bad || err != nil || len(digits) > 1 && strings.TrimLeft(digits, "-")[0] == '0'
 	return n

@@ -2,6 +2,7 @@ package remoting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -45,7 +46,7 @@ func startClient(t testing.TB, cfg Config, handle func(context.Context, Checkbac
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
-			t.Logf("closing: %v", err)
+			t.Errorf("closing: %v", err)
 		}
 	})
 	awaitReady(t, c)
@@ -57,11 +58,11 @@ func awaitReady(t testing.TB, c *Client) {
 	eventually(t, 20*time.Second, func() error {
 		s := c.Status()
 		if len(s.Brokers) == 0 {
-			return fmt.Errorf("no brokers: %v", s.NameserverErr)
+			return fmt.Errorf("no brokers: %w", errors.Join(s.NameserverErr))
 		}
 		for _, b := range s.Brokers {
 			if !b.Ready() {
-				return fmt.Errorf("broker %s is not ready: %v", b.Name, b.Err)
+				return fmt.Errorf("broker %s is not ready: %w", b.Name, errors.Join(b.Err))
 			}
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 )
 
@@ -121,6 +122,11 @@ func (c *conn) nextBatch(spare batch) (b batch, ok bool) {
 	for len(c.queue.frames) == 0 && c.err == nil {
 		c.wake.Wait()
 	}
+	// Callers that are about to add a frame come first: their frames share the
+	// system call, here and at the broker.
+	c.mu.Unlock()
+	runtime.Gosched()
+	c.mu.Lock()
 	if c.err != nil {
 		return batch{}, false
 	}
