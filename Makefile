@@ -11,10 +11,12 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s $$'\t'
 
 run: ## run PostgreSQL, RocketMQ and the service on this machine; data is kept in .txsvc/
-	go run ./cmd/txsvc dev
+	go build -o bin/txsvc ./cmd/txsvc
+	@exec bin/txsvc dev
 
 test: ## run all tests; they start the PostgreSQL and RocketMQ that they need
-	go run ./internal/devstack/withstack go test $(TEST_FLAGS) ./...
+	go build -o bin/withstack ./internal/devstack/withstack
+	@exec bin/withstack go test $(TEST_FLAGS) ./...
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/$$/: not formatted (gofmt)/'; exit 1; }
@@ -26,7 +28,8 @@ generate: ## make generated files anew
 	go generate ./...
 
 bench: ## benchmark the service beside a bare handler, in turns, with wrk (see README.md)
-	go run ./internal/bench
+	go build -o bin/bench ./internal/bench
+	@exec bin/bench
 
 vuln: ## check dependencies for known vulnerabilities (needs the Internet)
 	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...

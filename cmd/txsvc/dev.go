@@ -136,7 +136,7 @@ func (c *devCommand) welcome(w io.Writer, addr string, s settings) {
 
 In another terminal, watch the topic:
 
-  go run ./cmd/txsvc tail orders
+  bin/txsvc tail orders
 
 and post an order:
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/localtx/sqltext"
 	"github.com/txsvc/txsvc/internal/orders"
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -31,7 +30,7 @@ func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, err
 			Name: name, Path: c.Path, Topic: c.Topic, Tag: c.Tag, Selector: s, Schema: c.Schema, Immunity: c.Immunity,
 			Timeout: c.Timeout, Local: "sql",
 		}
-		programs[name] = newSQL(c.Local.SQL)
+		programs[name] = localtx.NewSQL(c.Local.SQL)
 		if c.Local.Handler != "" {
 			kind.Local = "handler"
 			program, ok := handlers[c.Local.Handler]
@@ -53,12 +52,4 @@ func topicsOf(kinds []*txn.Kind) []string {
 	}
 	slices.Sort(topics)
 	return slices.Compact(topics)
-}
-
-func newSQL(statements []sqltext.Statement) localtx.SQL {
-	var p localtx.SQL
-	for _, s := range statements {
-		p.Statements = append(p.Statements, localtx.Template{Text: s.Text, Args: s.Args})
-	}
-	return p
 }
