@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,9 +23,32 @@ import (
 // program that imports it, and those of its clients, which all run under WithRecover; some of them sleep for 10 s before
 // they look whether their client was shut down, and nothing wakes them.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(stacktest.With(m), goleak.IgnoreCurrent(),
+	goleak.VerifyTestMain(runner{stacktest.With(m)}, goleak.IgnoreCurrent(),
 		goleak.IgnoreAnyFunction("github.com/apache/rocketmq-client-go/v2/primitive.WithRecover"))
 }
+
+// runner also ends the stack whose brokers are impatient.
+type runner struct{ tests stacktest.Runner }
+
+func (r runner) Run() int {
+	code := r.tests.Run()
+	releaseImpatient()
+	return code
+}
+
+// impatient starts, at its first use, a stack that the tests share whose broker asks back after a second or two.
+var (
+	releaseImpatient = func() {}
+	impatient        = sync.OnceValues(func() (*devstack.Stack, error) {
+		s, release, err := stacktest.StartTemporary(context.Background(), devstack.Options{BrokerConfig: map[string]string{
+			"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionOpBatchInterval": "200",
+		}})
+		if err == nil {
+			releaseImpatient = release
+		}
+		return s, err
+	})
+)
 
 var transports = []Transport{TransportNative, TransportLibrary}
 

@@ -66,19 +66,26 @@ func sendRequest(m *txn.Message) *remoting.SendRequest {
 	}
 }
 
-// checkback reads what a check-back is about: the message as far as a decision needs it, and the copy that was asked
-// about.
+// stored is a message as read from a broker, without the user's properties: nothing tells them from all others.
+func stored(broker string, m *remoting.Message) txn.Message {
+	p := m.Properties
+	read := txn.Message{
+		UniqKey: m.UniqKey(), Topic: m.Topic, Tag: p.Get(remoting.PropTags), ShardKey: p.Get(remoting.PropShardingKey),
+		TxID: p.Get(propTxID), Kind: p.Get(propTxKind), Traceparent: p.Get(propTraceparent), Body: m.Body,
+		Keys: []string{}, Queue: txn.Queue{Broker: broker, ID: int(m.QueueID)},
+	}
+	for _, key := range strings.Fields(p.Get(remoting.PropKeys)) {
+		if key != read.TxID {
+			read.Keys = append(read.Keys, key)
+		}
+	}
+	return read
+}
+
+// checkback reads what a check-back is about: the message, and the copy that was asked about.
 func checkback(cb *remoting.Checkback) (txn.Message, txn.Half) {
-	p := cb.Message.Properties
-	keys := strings.Fields(p.Get(remoting.PropKeys))
-	if len(keys) > 0 {
-		keys = keys[1:]
-	}
-	m := txn.Message{
-		UniqKey: cb.UniqKey, Topic: cb.Topic, Tag: p.Get(remoting.PropTags), Keys: keys, ShardKey: p.Get(remoting.PropShardingKey),
-		TxID: p.Get(propTxID), Kind: p.Get(propTxKind), Traceparent: p.Get(propTraceparent), Body: cb.Message.Body,
-		Queue: txn.Queue{Broker: cb.Broker, ID: int(cb.Message.QueueID)},
-	}
+	m := stored(cb.Broker, &cb.Message)
+	m.UniqKey = cb.UniqKey
 	h := txn.Half{
 		UniqKey: cb.UniqKey, Broker: cb.Broker, CommitLogOffset: cb.CommitLogOffset, QueueOffset: cb.HalfQueueOffset,
 		TransactionID: cb.TransactionID, OffsetMsgID: cb.OffsetMsgID, FromCheck: true,

@@ -3,7 +3,7 @@ package rocketmq
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,31 +33,35 @@ func (c *Client) Tail(ctx context.Context, topic string, fromStart bool, handle 
 	if err != nil {
 		return err
 	}
+	offsets := make([]int64, len(queues))
+	for i, q := range queues {
+		if offsets[i], err = c.firstOffset(ctx, topic, q, fromStart); err != nil {
+			return fmt.Errorf("looking where queue %s of topic %s begins: %w", q, topic, err)
+		}
+	}
 	messages := make(chan Tailed)
 	g, ctx := errgroup.WithContext(ctx)
-	for _, q := range queues {
-		offset, err := c.firstOffset(ctx, topic, q, fromStart)
-		if err != nil {
-			return err
-		}
-		g.Go(func() error { return c.tailQueue(ctx, topic, q, offset, messages) })
+	for i, q := range queues {
+		g.Go(func() error { return c.tailQueue(ctx, topic, q, offsets[i], messages) })
 	}
-	g.Go(func() error {
-		for {
-			select {
-			case m := <-messages:
-				if err := handle(m); err != nil {
-					return err
-				}
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	})
+	g.Go(func() error { return handleAll(ctx, messages, handle) })
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+func handleAll(ctx context.Context, messages <-chan Tailed, handle func(Tailed) error) error {
+	for {
+		select {
+		case m := <-messages:
+			if err := handle(m); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func (c *Client) firstOffset(ctx context.Context, topic string, q txn.Queue, fromStart bool) (int64, error) {
@@ -95,13 +99,5 @@ func (c *Client) tailQueue(ctx context.Context, topic string, q txn.Queue, offse
 }
 
 func tailed(broker string, m *remoting.Message) Tailed {
-	p := m.Properties
-	return Tailed{
-		Message: txn.Message{
-			UniqKey: m.UniqKey(), Topic: m.Topic, Tag: p.Get(remoting.PropTags), Keys: strings.Fields(p.Get(remoting.PropKeys)),
-			ShardKey: p.Get(remoting.PropShardingKey), TxID: p.Get(propTxID), Kind: p.Get(propTxKind),
-			Traceparent: p.Get(propTraceparent), Body: m.Body, Queue: txn.Queue{Broker: broker, ID: int(m.QueueID)},
-		},
-		Offset: m.QueueOffset, StoredAt: time.UnixMilli(m.StoredAt),
-	}
+	return Tailed{Message: stored(broker, m), Offset: m.QueueOffset, StoredAt: time.UnixMilli(m.StoredAt)}
 }

@@ -1,0 +1,242 @@
+package rocketmq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/txsvc/txsvc/internal/devstack"
+	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+func queuesOf(broker string, n int) []txn.Queue {
+	var list []txn.Queue
+	for id := range n {
+		list = append(list, txn.Queue{Broker: broker, ID: id})
+	}
+	return list
+}
+
+func (f *fixture) assertQueues(topic string, want []txn.Queue) {
+	f.t.Helper()
+	got, err := f.client.Queues(f.t.Context(), topic)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		f.t.Errorf("queues of %s: %v (-want +got):\n%s", topic, err, diff)
+	}
+}
+
+func TestQueues(t *testing.T) {
+	eachTransport(t, func(t *testing.T, f *fixture) {
+		broker := devstack.BrokerName(0)
+		f.assertQueues(f.topic, queuesOf(broker, topicQueues))
+		if err := f.client.CreateTopic(t.Context(), f.topic, 12); err != nil {
+			t.Fatal(err)
+		}
+		f.assertQueues(f.topic, queuesOf(broker, 12))
+		created := "adapter-" + f.client.NewUniqKey()
+		if err := f.client.CreateTopic(t.Context(), created, 3); err != nil {
+			t.Fatal(err)
+		}
+		f.assertQueues(created, queuesOf(broker, 3))
+		_, err := f.client.Queues(t.Context(), "no-such-topic")
+		if !isUnavailable("no-such-topic")(err) {
+			t.Errorf("a topic that does not exist: got %v, want broker_unavailable that names it", err)
+		}
+	})
+}
+
+// A topic that others change is seen by itself, within the time that routes are kept.
+func TestQueuesAreKeptFresh(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, stacktest.Shared(t).Nameservers, TransportNative, nil)
+	f.assertQueues(f.topic, queuesOf(devstack.BrokerName(0), topicQueues))
+	f.createTopic(f.topic, topicQueues+1)
+	eventually(t, 20*time.Second, func() error {
+		if got, err := f.client.Queues(t.Context(), f.topic); len(got) != topicQueues+1 {
+			return fmt.Errorf("got %d queues, %w", len(got), err)
+		}
+		return nil
+	})
+}
+
+func TestCheck(t *testing.T) {
+	eachTransport(t, func(t *testing.T, f *fixture) {
+		if err := firstError(f.client.Check(t.Context(), []string{f.topic})); err != nil {
+			t.Errorf("all is well: got %v", err)
+		}
+		checks := f.client.Check(t.Context(), []string{f.topic, "no-such-topic", f.topic})
+		want := []string{"nameserver", "broker:broker-a", "topic:" + f.topic, "topic:no-such-topic"}
+		if got := names(checks); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		for _, c := range checks {
+			if wrong := c.Name == "topic:no-such-topic"; wrong != (c.Err != nil) || wrong && !strings.Contains(c.Err.Error(), "no-such-topic does not exist") {
+				t.Errorf("%s: got %v", c.Name, c.Err)
+			}
+			if c.Name == "topic:"+f.topic && c.Detail != "4 queues" {
+				t.Errorf("%s: got detail %q, want 4 queues", c.Name, c.Detail)
+			}
+		}
+	})
+}
+
+func names(checks []Check) []string {
+	var all []string
+	for _, c := range checks {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
+// A client whose name server cannot be reached starts, and says so; nothing it is asked for hangs.
+func TestNoNameserver(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			c, err := New(Config{
+				Nameservers: []string{"localhost:1"}, Group: "adapter", Transport: transport, Timing: txn.DefaultTiming(), Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close(context.Background())
+			if err := c.Start(t.Context(), []string{"t"}, nil); err != nil {
+				t.Fatal(err)
+			}
+			checks := c.Check(t.Context(), []string{"t"})
+			if got, want := names(checks), []string{"nameserver", "broker", "topic:t"}; !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			for _, check := range checks {
+				if check.Err == nil {
+					t.Errorf("%s: got no error", check.Name)
+				}
+			}
+			m := txn.Message{UniqKey: c.NewUniqKey(), Topic: "t", TxID: "tx", Body: []byte("x"), Queue: txn.Queue{Broker: "broker-a"}}
+			if _, err := c.SendHalf(t.Context(), m); !isNotSent(err) && !isUnavailable("t")(err) {
+				t.Errorf("half message: got %v, want not sent", err)
+			}
+			if err := c.End(t.Context(), txn.Half{Broker: "broker-a"}, txn.DecisionCommit, time.Time{}); !isNotSent(err) {
+				t.Errorf("end: got %v, want ErrNotSent", err)
+			}
+			if err := c.Tail(t.Context(), "t", true, nil); !isUnavailable("t")(err) {
+				t.Errorf("tail: got %v, want broker_unavailable", err)
+			}
+		})
+	}
+}
+
+// strict are the settings of two brokers that want a slave's acknowledgement before they say SEND_OK, and have no slave.
+var strict = devstack.Options{Brokers: 2, BrokerConfig: map[string]string{
+	"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "300",
+	"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionOpBatchInterval": "200",
+}}
+
+// TestBrokersThatFail breaks a stack of its own, step by step.
+func TestBrokersThatFail(t *testing.T) {
+	t.Parallel()
+	stack := stacktest.Private(t, strict)
+	var fixtures []*fixture
+	asked := make(chan string, 1000)
+	for _, transport := range transports {
+		fixtures = append(fixtures, newFixture(t, stack.Nameservers(), transport, func(_ context.Context, m txn.Message, _ txn.Half) { asked <- m.UniqKey }))
+	}
+	for _, f := range fixtures {
+		f.assertQueues(f.topic, slices.Concat(queuesOf("broker-a", topicQueues), queuesOf("broker-b", topicQueues)))
+		f.refusedHalfMessageIsTakenBack(asked)
+	}
+	stack.Broker(1).Kill()
+	for _, f := range fixtures {
+		f.brokerIsMissing("broker-b")
+	}
+	if err := stack.Broker(1).Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fixtures {
+		f.brokerIsBack("broker-b")
+	}
+}
+
+// refusedHalfMessageIsTakenBack: a half message that is stored with anything but SEND_OK is an error, and the broker never
+// asks about it. It would have, when it asks about one that was stored after it.
+func (f *fixture) refusedHalfMessageIsTakenBack(asked <-chan string) {
+	f.t.Helper()
+	m := f.message(0)
+	_, err := f.client.SendHalf(f.t.Context(), m)
+	if !isNotSent(err) || !strings.Contains(err.Error(), "FLUSH_SLAVE_TIMEOUT") {
+		f.t.Errorf("%s: got %v, want ErrNotSent with the status", f.transport, err)
+	}
+	later := f.message(0)
+	request := sendRequest(&later)
+	request.Half = true
+	other := newReader(f.t, f.nameservers, f.group)
+	if _, err := other.Send(f.t.Context(), later.Queue.Broker, request); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := other.Close(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	for limit := time.After(30 * time.Second); ; {
+		select {
+		case key := <-asked:
+			if key == m.UniqKey {
+				f.t.Errorf("%s: the broker asked about the half message that was taken back", f.transport)
+			}
+			if key == later.UniqKey {
+				return
+			}
+		case <-limit:
+			f.t.Fatal("the broker did not ask about the later half message")
+		}
+	}
+}
+
+func (f *fixture) brokerIsMissing(broker string) {
+	f.t.Helper()
+	eventually(f.t, 20*time.Second, func() error {
+		for _, c := range f.client.Check(f.t.Context(), nil) {
+			if wrong := c.Name == "broker:"+broker; wrong != (c.Err != nil) {
+				return fmt.Errorf("%s: %w", c.Name, c.Err)
+			}
+		}
+		return nil
+	})
+	m := f.message(0)
+	m.Queue.Broker = broker
+	eventually(f.t, 20*time.Second, func() error { // a first one may still meet the old connection
+		if _, err := f.client.SendHalf(f.t.Context(), m); !isNotSent(err) {
+			return fmt.Errorf("%s: half message to a broker that is down: %w", f.transport, err)
+		}
+		return nil
+	})
+	if err := f.client.End(f.t.Context(), txn.Half{Broker: broker}, txn.DecisionCommit, time.Time{}); !isNotSent(err) {
+		f.t.Errorf("end at a broker that is down: got %v, want ErrNotSent", err)
+	}
+	if _, err := f.client.Visible(f.t.Context(), m, time.Time{}); err == nil {
+		f.t.Error("asking the index of a broker that is down: got no error")
+	}
+}
+
+func (f *fixture) brokerIsBack(broker string) {
+	f.t.Helper()
+	m := f.message(0)
+	m.Queue.Broker = broker
+	eventually(f.t, 60*time.Second, func() error {
+		if err := firstError(f.client.Check(f.t.Context(), []string{f.topic})); err != nil {
+			return err
+		}
+		m.UniqKey = f.client.NewUniqKey()
+		// Its status is still not SEND_OK: it was stored, and taken back.
+		if _, err := f.client.SendHalf(f.t.Context(), m); err == nil || !strings.Contains(err.Error(), "FLUSH_SLAVE_TIMEOUT") {
+			return fmt.Errorf("%s: half message to a broker that is back: %v", f.transport, err)
+		}
+		return nil
+	})
+}
