@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/txsvc/txsvc/internal/devstack"
@@ -53,12 +54,9 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of one measurement")
 	flag.StringVar(&o.bare, "bare", "", "internal: serve the bare handler on this address")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
-	if o.bare != "" {
-		err = serveBare(ctx, o.bare, os.Getenv("TXSVC_DATABASE_URL"))
-	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -75,7 +73,7 @@ type contestant struct {
 
 func run(ctx context.Context, o options) error {
 	if o.bare != "" {
-		return nil
+		return serveBare(ctx, o.bare, os.Getenv("TXSVC_DATABASE_URL"))
 	}
 	if _, err := exec.LookPath("wrk"); err != nil {
 		return errors.New("wrk is missing: install it (Debian: apt-get install wrk)")
@@ -201,7 +199,7 @@ func awaitReady(ctx context.Context, url string) error {
 		}
 		if response, err := http.DefaultClient.Do(request); err == nil {
 			_, _ = io.Copy(io.Discard, response.Body)
-			response.Body.Close()
+			_ = response.Body.Close()
 			if response.StatusCode == http.StatusOK {
 				return nil
 			}

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -35,11 +36,11 @@ func newEvidence(timing txn.Timing) *evidence {
 func (e *evidence) add(broker string, sent, answered time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list := append(e.probes[broker], probe{sent, answered})
-	if len(list) > probesKept {
-		list = list[len(list)-probesKept:]
+	list := e.probes[broker]
+	if len(list) == probesKept {
+		list = slices.Delete(list, 0, 1)
 	}
-	e.probes[broker] = list
+	e.probes[broker] = append(list, probe{sent, answered})
 }
 
 // settled says whether all that reached the broker before the given time is executed or dropped by now.
