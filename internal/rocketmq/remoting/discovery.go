@@ -177,7 +177,8 @@ func (c *Client) ensureLink(m Master) {
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	l := &link{
-		name: m.Name, addr: m.Addr, opts: c.opts, heartbeat: c.heartbeat, interval: c.cfg.HeartbeatEvery, log: c.log,
+		name: m.Name, addr: m.Addr, opts: c.opts, heartbeat: c.heartbeat, interval: c.cfg.HeartbeatEvery,
+		patience: min(c.cfg.HeartbeatEvery, c.cfg.ReplyTimeout), log: c.log,
 		cancel: cancel, done: make(chan struct{}), settled: make(chan struct{}), listed: time.Now(),
 	}
 	c.replaceLink(m.Name, l)

@@ -25,7 +25,8 @@ type link struct {
 	name, addr string
 	opts       *connOptions
 	heartbeat  *request
-	interval   time.Duration // between heartbeats; also how long one waits for its answer
+	interval   time.Duration // between heartbeats
+	patience   time.Duration // how long one waits for its answer
 	log        *slog.Logger
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when run has returned
@@ -106,7 +107,7 @@ func (l *link) serve(ctx context.Context, c *conn, settle func()) error {
 
 // awaitBeat waits for a heartbeat's answer and keeps what came of it.
 func (l *link) awaitBeat(ctx context.Context, c *conn, beat *call) error {
-	ctx, cancel := context.WithTimeout(ctx, l.interval)
+	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	reply, err := c.wait(ctx, l.heartbeat.op, beat)
 	if err == nil {
