@@ -155,11 +155,11 @@ func TestOrphanedHalfMessage(t *testing.T) {
 		}
 		return nil
 	})
+	e.settle(recoverLimit)
 	copies := e.visible()["order-1"]
 	if len(copies) != 1 || copies[0].UniqKey() != first.MessageID {
 		t.Errorf("got %d visible messages, want the one of the second attempt", len(copies))
 	}
-	e.settle(recoverLimit)
 }
 
 // TestFenceOutlivesTheProcess: an orphan's check-back comes before the id is tried again; the row says so, and a new

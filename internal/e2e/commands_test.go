@@ -152,9 +152,12 @@ func TestGracefulStop(t *testing.T) {
 	if !s.cmd.ProcessState.Success() {
 		t.Errorf("the service ended with %s", s.cmd.ProcessState)
 	}
-	if got := len(e.visible()["tx-1"]); got != 1 {
-		t.Errorf("tx-1 is visible %d times, want 1", got)
-	}
+	eventually(t, 10*time.Second, func() error {
+		if got := len(e.visible()["tx-1"]); got != 1 {
+			return fmt.Errorf("tx-1 is visible %d times, want 1", got)
+		}
+		return nil
+	})
 }
 
 // TestReadme runs the README's commands against the stack that `make run` starts.

@@ -25,6 +25,7 @@ func TestOrderGoesAllTheWay(t *testing.T) {
 			if a.State != "committed" || a.Delivery != "delivered" {
 				t.Errorf("got %s, %s, want committed, delivered", a.State, a.Delivery)
 			}
+			e.settle(10 * time.Second)
 			copies := e.visible()[a.ID]
 			if len(copies) != 1 {
 				t.Fatalf("got %d messages, want 1", len(copies))
@@ -121,7 +122,10 @@ func TestSQLKind(t *testing.T) {
 	if got, _ := s.get("pay-2"); got.State != "rolled_back" || got.Delivery != "none" {
 		t.Errorf("a refused transaction: got %s, %s, want rolled_back, none", got.State, got.Delivery)
 	}
-	if got := len(e.visible()); got != 2 {
-		t.Errorf("got %d visible transactions, want 2", got)
-	}
+	eventually(t, 10*time.Second, func() error {
+		if got := len(e.visible()); got != 2 {
+			return fmt.Errorf("%d visible transactions, want 2", got)
+		}
+		return nil
+	})
 }

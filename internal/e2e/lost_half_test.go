@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,9 +37,12 @@ func TestHalfMessageGone(t *testing.T) {
 	if _, err := e.db.Exec(context.Background(), `UPDATE txsvc.transactions SET commit_log_offset = commit_log_offset + 1000000000000`); err != nil {
 		t.Fatal(err)
 	}
-	e.start().ready()
+	s := e.start().ready()
 	if got := e.settle(recoverLimit); got != count {
 		t.Errorf("%d transactions are committed, want %d", got, count)
+	}
+	if got := strings.Count(s.log.String(), "sending the stored body"); got != count {
+		t.Errorf("%d stored bodies were sent, want %d", got, count)
 	}
 	for id, copies := range e.visible() {
 		var queueID int32

@@ -11,6 +11,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 )
 
 // newPrivateEnv makes an environment on a stack that the test may break.
@@ -155,7 +156,13 @@ func TestBrokerPaused(t *testing.T) {
 		}
 		return nil
 	})
-	messages := e.visible()
+	var messages map[string][]remoting.Message
+	eventually(t, 10*time.Second, func() error {
+		if messages = e.visible(); len(messages) < load {
+			return fmt.Errorf("%d of %d messages are visible", len(messages), load)
+		}
+		return nil
+	})
 	for i := range load {
 		if got := len(messages[fmt.Sprint("order-", i)]); got != 1 {
 			t.Errorf("order-%d is visible %d times, want 1", i, got)
