@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -99,19 +100,26 @@ func wantReplacedRow(e *env, a *txn.Attempt, o *txn.Transaction) {
 	wantRow(e, a, o)
 }
 
-// A refusal takes the place of a fence, too, unless the fence is on its own half message.
+// A refusal takes the place of a fence, and also of the one on its own half message: the local transaction may refuse
+// just when a check-back comes, and the client is to learn why.
 func TestFenceAndRejection(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTables(gate), withProgram("rejects", statements(`INSERT INTO gate VALUES (-1)`)))
-	first := attempt("rejects", "tx-1", `{}`)
-	e.decide(first)
-	wantFailed(t, e.store.Run(t.Context(), first), txn.CodeDatabaseUnavailable, "given up")
-	second := sameRequest(first)
-	o := e.store.Run(t.Context(), second)
-	wantKind(t, o, txn.OutcomeRejected)
-	wantRefusedRow(e, second, o.Transaction)
-	if got := fenced(e, "tx-1"); !slices.Equal(got, []string{first.Half.UniqKey}) {
-		t.Errorf("fenced: got %v", got)
+	e := setup(t, withTables(gate), withProgram("rejects", statements(`INSERT INTO gate VALUES (-1)`)),
+		withProgram("plans not to", planner(func(localtx.Input) (localtx.Plan, error) { return localtx.Plan{}, &txn.Rejection{Message: "no"} })))
+	for _, kind := range []string{"rejects", "plans not to"} {
+		first := attempt(kind, "tx-"+kind, `{}`)
+		e.decide(first)
+		a := first
+		if kind == "rejects" {
+			wantFailed(t, e.store.Run(t.Context(), first), txn.CodeDatabaseUnavailable, "given up")
+			a = sameRequest(first)
+		}
+		o := e.store.Run(t.Context(), a)
+		wantKind(t, o, txn.OutcomeRejected)
+		wantRefusedRow(e, a, o.Transaction)
+		if got := fenced(e, a.Request.ID); !slices.Equal(got, []string{first.Half.UniqKey}) {
+			t.Errorf("fenced: got %v", got)
+		}
 	}
 }
 
@@ -160,6 +168,9 @@ func TestDecideWaitsForTheEnd(t *testing.T) {
 		open()
 		wantVerdict(t, wait(t, "verdict", decided), want)
 		wait(t, "outcome", done)
+		if got := fenced(e, a.Request.ID); (want == txn.VerdictRollback) != slices.Contains(got, a.Half.UniqKey) {
+			t.Errorf("%s: fenced: got %v", kind, got)
+		}
 	}
 }
 

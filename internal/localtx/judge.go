@@ -99,7 +99,8 @@ func (s *Store) refuse(ctx context.Context, a *txn.Attempt, rejection *txn.Rejec
 		return failed(unavailable(err, "the local transaction refused, and the database did not keep its answer; nothing was changed"))
 	}
 	if tag.RowsAffected() == 0 {
-		return s.replaced(ctx, a)
+		o, _ := s.taken(ctx, a)
+		return o
 	}
 	return txn.Outcome{Kind: txn.OutcomeRejected, Transaction: t}
 }

@@ -27,9 +27,10 @@ const (
 	reopenRow = `UPDATE txsvc.transactions SET (` + insertColumns + `, abandoned) = (` + insertValues + `, false)
 		WHERE id = $1 AND abandoned AND NOT ($16 = ANY (coalesce(fenced, '{}')))`
 
-	// refuseRow stores a rejection, unless another attempt was decided meanwhile.
+	// refuseRow stores a rejection, unless another attempt was decided meanwhile. It may take the place of a fence on its own
+	// half message: nothing was committed, and this row keeps it so.
 	refuseRow = insertRow + ` ON CONFLICT (id) DO UPDATE SET (` + insertColumns + `, abandoned) = (` + insertValues + `, false)
-		WHERE transactions.abandoned AND NOT (excluded.uniq_key = ANY (coalesce(transactions.fenced, '{}')))`
+		WHERE transactions.abandoned`
 )
 
 // rowOf is what a decided row says, for the attempt and its outcome.

@@ -1,0 +1,70 @@
+package localtx_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// A commit that a crash of the server takes back would leave a message without its transaction.
+func TestCommitsAreDurable(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	for database, want := range map[string]string{"off": "on", "on": "on", "remote_apply": "remote_apply", "local": "local"} {
+		e.exec(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = ` + database + `'; END $$`)
+		var got string
+		if err := newPool(t, e.url).QueryRow(t.Context(), `SHOW synchronous_commit`).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("database has %s: got %s, want %s", database, got, want)
+		}
+	}
+}
+
+func TestPoolURL(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	if got := e.pool.Config().MaxConns; got != 32 {
+		t.Errorf("got %d connections, want 32", got)
+	}
+	if got := newPool(t, e.url+"&pool_max_conns=3").Config().MaxConns; got != 3 {
+		t.Errorf("got %d connections, want 3", got)
+	}
+	if _, err := localtx.NewPool(t.Context(), "postgres://someone:secret@host:port/"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v, want an error without the password", err)
+	}
+}
+
+// More transactions than connections wait for one, no longer than their timeout.
+func TestPoolIsExhausted(t *testing.T) {
+	t.Parallel()
+	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }))
+	conn, err := e.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "tx-1", order, 50*time.Millisecond)), txn.CodeDatabaseUnavailable, "nothing was changed")
+	waiting := e.inBackground(attempt("orders", "tx-2", order))
+	conn.Release()
+	wantKind(t, wait(t, "outcome", waiting), txn.OutcomeCommitted)
+}
+
+func TestNotMigrated(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	if err := e.store.Migrated(t.Context()); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if err := e.store.Ping(t.Context()); err != nil {
+		t.Errorf("got %v", err)
+	}
+	e.exec(`DROP TABLE txsvc.transactions`)
+	if err := e.store.Migrated(t.Context()); err == nil {
+		t.Error("got no error without the table")
+	}
+	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "tx-1", order)), txn.CodeInternal, "nothing was changed")
+}
