@@ -212,3 +212,27 @@ func TestMQAdminFindsUs(t *testing.T) {
 		})
 	}
 }
+
+// Three name servers that swallow everything stand before the real one.
+func TestSilentNameserversAreLeftBehind(t *testing.T) {
+	var silent []string
+	for range 3 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing: the kernel does
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		silent = append(silent, listener.Addr().String())
+	}
+	c := newClient(t, func(cfg *Config) {
+		cfg.Nameservers = append(silent, cfg.Nameservers...)
+		cfg.DialTimeout, cfg.ReplyTimeout = time.Second, 1500*time.Millisecond
+	})
+	begin := time.Now()
+	if _, err := c.Route(t.Context(), "nowhere-"+UniqKey()); !IsCode(err, CodeTopicNotExist) {
+		t.Errorf("got %v, want code %d", err, CodeTopicNotExist)
+	}
+	if took := time.Since(begin); took > 900*time.Millisecond {
+		t.Errorf("an unknown topic took %v: the silent ones were asked again", took)
+	}
+}

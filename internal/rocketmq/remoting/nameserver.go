@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// retryDown is how long a name server that failed is not asked for a second opinion.
+const retryDown = 10 * time.Second
+
 // nameservers asks name servers, which all know the same: one after the other
 // until one answers, beginning with the one that answered last. Connections are
 // made when needed and kept.
@@ -20,6 +23,7 @@ type nameservers struct {
 	conns     map[string]*conn
 	dialing   map[string]chan struct{}
 	preferred int
+	down      map[int]time.Time // when one could not be reached last
 	lastOK    time.Time
 	lastErr   error
 	closed    bool
@@ -28,21 +32,29 @@ type nameservers struct {
 func newNameservers(addrs []string, opts *connOptions, timeout time.Duration) *nameservers {
 	return &nameservers{
 		addrs: addrs, opts: opts, timeout: timeout,
-		conns: make(map[string]*conn), dialing: make(map[string]chan struct{}),
+		conns: make(map[string]*conn), dialing: make(map[string]chan struct{}), down: make(map[int]time.Time),
 	}
 }
 
 // ask sends a request that may be repeated. An answer other than success (a name
 // server that has just started knows no topics yet) moves on to the next one
-// too; it is the result only when none does better.
+// too; it is the result only when none does better. For that second opinion it
+// does not wait for one that was out of reach just now.
 func (n *nameservers) ask(ctx context.Context, req *request) (Frame, error) {
 	var refused, failed error
 	start := n.first()
 	for i := range n.addrs {
 		at := (start + i) % len(n.addrs)
+		if refused != nil && n.wasDown(at) {
+			continue
+		}
+		if failed != nil && ctx.Err() != nil {
+			break // the others have not failed: the next question begins with them
+		}
 		reply, err := n.askOne(ctx, n.addrs[at], req)
 		if err != nil {
 			failed = err
+			n.failed(at)
 			continue
 		}
 		n.answered(at)
@@ -136,6 +148,25 @@ func (n *nameservers) answered(at int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.preferred, n.lastOK, n.lastErr = at, time.Now(), nil
+	delete(n.down, at)
+}
+
+// failed makes the next question begin behind the one that failed, so that
+// several dead ones cannot use up the time of every attempt.
+func (n *nameservers) failed(at int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down[at] = time.Now()
+	if n.preferred == at {
+		n.preferred = (at + 1) % len(n.addrs)
+	}
+}
+
+func (n *nameservers) wasDown(at int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	since, down := n.down[at]
+	return down && time.Since(since) < retryDown
 }
 
 func (n *nameservers) unreachable(err error) {
