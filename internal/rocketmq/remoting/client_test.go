@@ -29,35 +29,33 @@ func TestThousandCallsAtATime(t *testing.T) {
 	c := newClient(t, nil)
 	topic, broker := newTopic(t, c, 8), anyBroker(t, c)
 	var group sync.WaitGroup
-	errs := make(chan error, 1000)
 	for i := range 1000 {
 		group.Go(func() {
 			body := fmt.Sprintf("body %d", i)
-			sent, err := c.Send(t.Context(), broker, half(topic, i%8, body))
+			sent, err := sendThrottled(t, c, broker, half(topic, i%8, body))
 			if err != nil {
-				errs <- err
+				t.Errorf("sending %q: %v", body, err)
 				return
 			}
 			stored, err := c.View(t.Context(), broker, topic, sent.CommitLogOffset)
-			if err == nil && (string(stored.Body) != body || stored.UniqKey() != sent.UniqKey) {
-				err = fmt.Errorf("the reply was another's: stored %q as %s, want %q as %s", stored.Body, stored.UniqKey(), body, sent.UniqKey)
+			if err != nil || string(stored.Body) != body || stored.UniqKey() != sent.UniqKey {
+				t.Errorf("stored %q as %s, %v; want %q as %s", stored.Body, stored.UniqKey(), err, body, sent.UniqKey)
 			}
-			errs <- err
 		})
 	}
 	group.Wait()
-	close(errs)
-	busy := 0
-	for err := range errs {
-		if IsCode(err, CodeSystemBusy) { // an honest answer of a loaded machine
-			busy++
-		} else if err != nil {
-			t.Fatal(err)
+}
+
+// sendThrottled sends again what the broker has put off: with a thousand at a
+// time on a loaded machine, its flow control is part of the deal.
+func sendThrottled(t *testing.T, c *Client, broker string, m *SendRequest) (sent SendResult, err error) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		sent, err = c.Send(t.Context(), broker, m)
+		if !IsCode(err, CodeSystemBusy) {
+			return sent, err
 		}
 	}
-	if busy > 500 {
-		t.Errorf("the broker was too busy for %d of 1000", busy)
-	}
+	return sent, err
 }
 
 func TestNameserversAreTriedInTurn(t *testing.T) {
