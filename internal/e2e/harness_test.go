@@ -338,6 +338,9 @@ func read(response *http.Response) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if err := checkContract(response, body); err != nil {
+		return answer{}, err
+	}
 	a := answer{}
 	err = json.Unmarshal(body, &a)
 	a.HTTPStatus, a.Raw = response.StatusCode, string(body)
