@@ -13,12 +13,12 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
-	"github.com/txsvc/txsvc"
+	api "github.com/txsvc/txsvc"
 )
 
 // contract is openapi.yaml, for any address.
 var contract = sync.OnceValues(func() (routers.Router, error) {
-	document, err := openapi3.NewLoader().LoadFromData(txsvc.OpenAPI)
+	document, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
 	if err != nil {
 		return nil, err
 	}
