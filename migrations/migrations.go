@@ -102,7 +102,7 @@ func appliedVersions(ctx context.Context, db *sql.DB, set Set) (map[int64]bool, 
 	if err := db.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, set.table()).Scan(&exists); err != nil || !exists {
 		return nil, err
 	}
-	rows, err := db.QueryContext(ctx, `SELECT version_id FROM `+set.table()+` WHERE is_applied`)
+	rows, err := db.QueryContext(ctx, `SELECT version_id FROM `+set.table()+` WHERE is_applied`) //nolint:gosec // one of two names
 	if err != nil {
 		return nil, err
 	}

@@ -120,9 +120,8 @@ func applied(t *testing.T, url string, sets ...migrations.Set) string {
 	}
 	var words []string
 	for _, s := range list {
-		word := string(s.Set) + "/" + s.File[:strings.Index(s.File, "_")]
-		word = strings.ReplaceAll(word, "0000", "")
-		words = append(words, word+map[bool]string{true: ":yes", false: ":no"}[s.Applied])
+		number, _, _ := strings.Cut(s.File, "_")
+		words = append(words, string(s.Set)+"/"+strings.TrimLeft(number, "0")+map[bool]string{true: ":yes", false: ":no"}[s.Applied])
 	}
 	return strings.Join(words, " ")
 }

@@ -79,7 +79,10 @@ func (s *Store) claim(ctx context.Context, query string, args ...any) ([]txn.Cla
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	start := time.Now()
-	rows, err := s.pool.Query(ctx, query, append([]any{s.timing.Lease()}, args...)...)
+	// Planned anew each time: a plan that was made while the table was small reads all of it, and would be kept until its
+	// statistics are renewed.
+	args = append([]any{pgx.QueryExecModeCacheDescribe, s.timing.Lease()}, args...)
+	rows, err := s.pool.Query(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("claiming pending deliveries: %w", err)
 	}

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	markEvery  = 2 * time.Millisecond // how long a mark waits for company
-	markBatch  = 1000                 // marks in one statement
-	markKeep   = 100_000              // marks held while the database is away; the resolver finds the others again
+	markEvery  = 10 * time.Millisecond // how long a mark waits for company
+	markBatch  = 1000                  // marks in one statement
+	markKeep   = 100_000               // marks held while the database is away; the resolver finds the others again
 	markRetry  = 500 * time.Millisecond
 	markFinish = 5 * time.Second // for what is left at the end
 )
@@ -129,6 +129,8 @@ func (m *marker) write(ctx context.Context, ids []string, marks map[string]time.
 	batch := &pgx.Batch{}
 	batch.Queue(`BEGIN`)
 	batch.Queue(`SET LOCAL synchronous_commit TO off`)
+	// A plan that was made while the table was small reads all of it, and would be kept until its statistics are renewed.
+	batch.Queue(`SET LOCAL plan_cache_mode TO force_custom_plan`)
 	batch.Queue(`UPDATE txsvc.transactions t
 		SET delivery = 'delivered', delivered_at = m.at, body = NULL, lease_until = NULL, last_error = NULL
 		FROM unnest($1::text[], $2::timestamptz[]) AS m (id, at)

@@ -21,12 +21,14 @@ func (e *env) marking() (stop func()) {
 }
 
 // pendingRows inserts committed rows "tx-1" … "tx-n".
-func (e *env) pendingRows(n int) {
+func (e *env) pendingRows(n int) { e.pendingRowsFrom(1, n) }
+
+func (e *env) pendingRowsFrom(first, last int) {
 	e.t.Helper()
 	e.exec(`INSERT INTO txsvc.transactions (id, kind, state, delivery, shard_key, topic, tag, broker, queue_id, selector, reason, uniq_key,
 			commit_log_offset, queue_offset, body, created_at, decided_at, lease_until, last_error)
 		SELECT 'tx-' || n, 'orders', 'committed', 'pending', 'k', 't', '', 'broker-a', 0, '', '', n::text, n, n, '{}', now(), now(), now(), 'x'
-		FROM generate_series(1, $1::int) AS n`, n)
+		FROM generate_series($1::int, $2::int) AS n`, first, last)
 }
 
 func TestMarkIsSeenAtOnce(t *testing.T) {
@@ -141,5 +143,43 @@ func TestPending(t *testing.T) {
 	e.exec(`UPDATE txsvc.transactions SET decided_at = now() - interval '1 h' WHERE id = $1`, "tx-2")
 	if count, oldest, err := e.store.Pending(t.Context()); count != 3 || oldest < 3600 || oldest > 3630 || err != nil {
 		t.Errorf("got %d, %g, %v", count, oldest, err)
+	}
+}
+
+// Marks and claims do not read the whole table, also when their statements were prepared while it was empty and nothing
+// has counted its rows since.
+func TestGrownTableIsNotRead(t *testing.T) {
+	t.Parallel()
+	const n = 20_000
+	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }))
+	e.exec(`ALTER TABLE txsvc.transactions SET (autovacuum_enabled = false)`)
+	e.pendingRowsFrom(-8, -1)
+	e.exec(`VACUUM ANALYZE txsvc.transactions`)
+	e.marking()
+	work := func(from, to int) {
+		for i := from; i < to; i++ {
+			e.store.MarkDelivered(fmt.Sprint("tx-", i), time.Now())
+			written := fmt.Sprintf(`txsvc.transactions WHERE id = 'tx-%d' AND delivery = 'pending'`, i) // planned anew each time
+			eventually(t, "mark", func() bool { return e.count(written) == 0 })
+			e.claimDue(brokers, 1)
+		}
+	}
+	work(-8, 0)
+	e.pendingRows(n)
+	e.exec(`UPDATE txsvc.transactions SET lease_until = now() + interval '1 h'`)
+	read := func() int64 {
+		e.exec(`SELECT pg_stat_force_next_flush()`)
+		return value[int64](e, `SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'transactions'`)
+	}
+	start := read()
+	work(1, 9)
+	var session int
+	if err := e.pool.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&session); err != nil {
+		t.Fatal(err)
+	}
+	e.pool.Reset() // a session tells what it has read when it ends
+	eventually(t, "end of the session", func() bool { return e.count(`pg_stat_activity WHERE pid = $1`, session) == 0 })
+	if got := read() - start; got >= n {
+		t.Errorf("%d rows were read by scans of the whole table", got)
 	}
 }

@@ -106,7 +106,7 @@ func TestFaults(t *testing.T) {
 		{"undefined table", `INSERT INTO nowhere VALUES (1)`, txn.CodeInternal},
 		{"undefined column", `UPDATE accounts SET nothing = 1`, txn.CodeInternal},
 		{"syntax", `INSERT INTO INTO`, txn.CodeInternal},
-		{"own table", `UPDATE txsvc.transactions SET state = 'other'`, txn.CodeInternal},
+		{"own table", `UPDATE txsvc.transactions SET state = NULL`, txn.CodeInternal},
 		{"no primary", `SET TRANSACTION READ ONLY`, txn.CodeDatabaseUnavailable},
 		{"ended by an operator", `SELECT pg_terminate_backend(pg_backend_pid())`, txn.CodeDatabaseUnavailable},
 		{"killed at COMMIT", `INSERT INTO dies VALUES (1)`, txn.CodeDatabaseUnavailable},

@@ -76,19 +76,20 @@ func (Handler) Plan(in localtx.Input) (localtx.Plan, error) {
 	}, err
 }
 
-// addProduct returns total + quantity*amount, and false when that leaves the range of an int64.
+// addProduct returns total + quantity*amount, and false when that, or the product, leaves the range of an int64.
 func addProduct(total, quantity, amount int64) (int64, bool) {
-	if quantity != 0 && amount != 0 {
-		product := quantity * amount
-		if product/amount != quantity || (quantity == -1 && amount == math.MinInt64) {
-			return 0, false
-		}
-		if (product > 0 && total > math.MaxInt64-product) || (product < 0 && total < math.MinInt64-product) {
-			return 0, false
-		}
-		total += product
+	if quantity == 0 || amount == 0 {
+		return total, true
 	}
-	return total, true
+	product := quantity * amount
+	// The smallest number has no positive counterpart, which the division would not show.
+	if product/amount != quantity || quantity == -1 && amount == math.MinInt64 || amount == -1 && quantity == math.MinInt64 {
+		return 0, false
+	}
+	if product > 0 && total > math.MaxInt64-product || product < 0 && total < math.MinInt64-product {
+		return 0, false
+	}
+	return total + product, true
 }
 
 // badShape names the field of the payload that has the wrong type.

@@ -1,0 +1,73 @@
+package orders
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+func TestPlan(t *testing.T) {
+	plan, err := Handler{}.Plan(localtx.Input{ID: "tx-1", Payload: json.RawMessage(
+		`{"customer":"acme","currency":"EUR","reference":"r-1","note":"for the consumers","items":[{"sku":"pen","quantity":3,"amount_minor":150},{"sku":"ink","quantity":1,"amount_minor":900}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := localtx.Plan{
+		Statements: []localtx.Statement{
+			{SQL: insertOrder, Args: []any{"tx-1", "acme", "EUR", int64(1350), "r-1"}},
+			{SQL: insertItems, Args: []any{"tx-1", []string{"pen", "ink"}, []int64{3, 1}, []int64{150, 900}}},
+		},
+		Result: json.RawMessage(`{"currency":"EUR","items":2,"order_id":"tx-1","total_minor":1350}`),
+	}
+	if diff := cmp.Diff(want, plan); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// The shape of the payload is a 400 that names the field.
+func TestPlanRefusesShapes(t *testing.T) {
+	for payload, pointer := range map[string]string{
+		`[]`:                           "/payload",
+		`null`:                         "/payload/items",
+		`"order"`:                      "/payload",
+		`{}`:                           "/payload/items",
+		`{"items":[]}`:                 "/payload/items",
+		`{"customer":7}`:               "/payload/customer",
+		`{"items":{}}`:                 "/payload/items",
+		`{"items":["pen"]}`:            "/payload/items",
+		`{"items":[{"sku":1}]}`:        "/payload/items/sku",
+		`{"items":[{"quantity":1.5}]}`: "/payload/items/quantity",
+		`{"items":[{"amount_minor":9223372036854775808}]}`:                                              "/payload/items/amount_minor",
+		`{"items":[{"quantity":2,"amount_minor":9223372036854775807}]}`:                                 "/payload/items/0",
+		`{"items":[{"quantity":1,"amount_minor":9223372036854775807},{"quantity":1,"amount_minor":1}]}`: "/payload/items/1",
+	} {
+		_, err := Handler{}.Plan(localtx.Input{ID: "tx-1", Payload: json.RawMessage(payload)})
+		e, ok := errors.AsType[*txn.Error](err)
+		if !ok || e.Code != txn.CodeInvalidRequest || len(e.Fields) != 1 || e.Fields[0].Pointer != pointer {
+			t.Errorf("%s: got %v, want invalid_request at %s", payload, err, pointer)
+		}
+	}
+}
+
+// addProduct agrees with arithmetic without limits.
+func TestAddProduct(t *testing.T) {
+	number := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{-2, -1, 0, 1, 2, math.MinInt64, math.MaxInt64, 1 << 31, -1 << 32}))
+	rapid.Check(t, func(t *rapid.T) {
+		total, quantity, amount := number.Draw(t, "total"), number.Draw(t, "quantity"), number.Draw(t, "amount")
+		product := new(big.Int).Mul(big.NewInt(quantity), big.NewInt(amount))
+		want := new(big.Int).Add(product, big.NewInt(total))
+		got, ok := addProduct(total, quantity, amount)
+		if fits := want.IsInt64() && product.IsInt64(); ok != fits || fits && got != want.Int64() {
+			t.Fatal(fmt.Sprintf("%d + %d * %d: got %d, %t, want %s", total, quantity, amount, got, ok, want))
+		}
+	})
+}
