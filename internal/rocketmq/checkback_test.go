@@ -28,6 +28,8 @@ type inquiries struct {
 	all map[string][]asked
 }
 
+func newInquiries() *inquiries { return &inquiries{all: make(map[string][]asked)} }
+
 func (i *inquiries) handle(_ context.Context, m txn.Message, h txn.Half) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -41,15 +43,18 @@ func (i *inquiries) of(uniqKey string) []asked {
 	return i.all[uniqKey]
 }
 
+// asked is an error until the broker has asked about the message so often.
+func (i *inquiries) asked(uniqKey string, times int) error {
+	if got := len(i.of(uniqKey)); got < times {
+		return fmt.Errorf("the broker has asked about %s %d times, want %d", uniqKey, got, times)
+	}
+	return nil
+}
+
 // await waits until the broker has asked about the message so often.
 func (i *inquiries) await(t *testing.T, uniqKey string, times int) []asked {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
-		if got := len(i.of(uniqKey)); got < times {
-			return fmt.Errorf("the broker has asked about %s %d times, want %d", uniqKey, got, times)
-		}
-		return nil
-	})
+	eventually(t, 30*time.Second, func() error { return i.asked(uniqKey, times) })
 	return i.of(uniqKey)
 }
 
@@ -62,7 +67,7 @@ func eachImpatient(t *testing.T, test func(t *testing.T, f *fixture, i *inquirie
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := &inquiries{all: make(map[string][]asked)}
+			i := newInquiries()
 			test(t, newFixture(t, stack.Nameservers(), transport, i.handle), i)
 		})
 	}
@@ -124,7 +129,7 @@ func TestNoCheckbackAfterTheEnd(t *testing.T) {
 // A client that was closed is asked no more: the group's other members are.
 func TestCheckbacksGoToTheLivingMember(t *testing.T) {
 	eachImpatient(t, func(t *testing.T, f *fixture, left *inquiries) {
-		stayed := &inquiries{all: make(map[string][]asked)}
+		stayed := newInquiries()
 		leaving := f.client
 		f.client = f.newClient(f.nameservers, stayed.handle)
 		if err := leaving.Close(t.Context()); err != nil {
@@ -146,7 +151,7 @@ func TestCheckbacksGoToTheLivingMember(t *testing.T) {
 func TestImmunity(t *testing.T) {
 	eachImpatient(t, func(t *testing.T, f *fixture, i *inquiries) {
 		m := f.message(0)
-		m.Immunity = 3 * time.Second
+		m.Immunity = 6 * time.Second // more than the broker's own
 		born := time.Now()
 		h := f.sendHalf(m)
 		inTime := f.message(1)
@@ -165,7 +170,7 @@ func TestImmunity(t *testing.T) {
 		h.FromCheck = true
 		f.end(h, txn.DecisionCommit)
 		eventually(t, 10*time.Second, func() error {
-			if got := f.read(f.topic, m.Queue); len(got) != 1 || got[0].Properties.Get(remoting.PropImmunity) != "3" {
+			if got := f.read(f.topic, m.Queue); len(got) != 1 || got[0].Properties.Get(remoting.PropImmunity) != "6" {
 				return fmt.Errorf("got %d messages, want one with its immunity time", len(got))
 			}
 			return nil

@@ -77,9 +77,7 @@ func New(c Config) (*Client, error) {
 	case TransportNative:
 		client.half = native{remote}
 	case TransportLibrary:
-		if client.half, err = newLibrary(c); err != nil {
-			return nil, fmt.Errorf("starting rocketmq-client-go: %w", err)
-		}
+		client.half = newLibrary(c)
 	default:
 		return nil, fmt.Errorf("%q is not a transport: choose native or library", c.Transport)
 	}

@@ -31,59 +31,44 @@ const noCompression = 1 << 30
 // library sends half messages through rocketmq-client-go: a plain producer stores one when the message says so in its
 // properties, and returns its coordinates.
 type library struct {
-	producer rocketmq.Producer
-	group    string
+	config      Config
+	nameservers *hostNames
+
+	mu       sync.Mutex
+	producer rocketmq.Producer // started at the first use
 }
 
-// newLibrary starts a producer. Its own group differs from the half messages' (property PGROUP), which brokers go by when
-// they ask back: the library would take check-backs and never answer them.
-func newLibrary(c Config) (*library, error) {
+func newLibrary(c Config) *library {
 	silence()
-	addresses, err := resolve(c.Nameservers)
-	if err != nil {
-		return nil, err
+	return &library{config: c, nameservers: &hostNames{names: c.Nameservers}}
+}
+
+// started returns the producer. Its group differs from the half messages' (property PGROUP), which brokers go by when they
+// ask back: the library would take check-backs and never answer them.
+func (l *library) started() (rocketmq.Producer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.producer != nil {
+		return l.producer, nil
 	}
 	p, err := rocketmq.NewProducer(
-		producer.WithGroupName(c.Group+"-library"),
+		producer.WithGroupName(l.config.Group+"-library"),
 		producer.WithInstanceName(remoting.UniqKey()),
-		producer.WithNsResolver(primitive.NewPassthroughResolver(addresses)),
+		producer.WithNsResolver(l.nameservers),
 		producer.WithRetry(0),
 		producer.WithSendMsgTimeout(libraryTimeout),
 		producer.WithCompressMsgBodyOverHowmuch(noCompression),
-		producer.WithCredentials(primitive.Credentials{AccessKey: c.AccessKey, SecretKey: c.SecretKey}),
+		producer.WithCredentials(primitive.Credentials{AccessKey: l.config.AccessKey, SecretKey: l.config.SecretKey}),
 		producer.WithQueueSelector(chosenQueue{}),
 	)
+	if err == nil {
+		err = p.Start()
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("starting rocketmq-client-go: %w", errors.Join(err, l.nameservers.err()))
 	}
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
-	return &library{producer: p, group: c.Group}, nil
-}
-
-// resolve looks host names up: the library takes addresses only.
-func resolve(nameservers []string) ([]string, error) {
-	var addresses []string
-	for _, ns := range nameservers {
-		host, port, err := net.SplitHostPort(ns)
-		if err != nil {
-			return nil, fmt.Errorf("name server %s: %w", ns, err)
-		}
-		ips, err := net.LookupHost(host)
-		if err != nil {
-			return nil, fmt.Errorf("name server %s: %w", ns, err)
-		}
-		for _, ip := range ips {
-			if net.ParseIP(ip).To4() != nil {
-				addresses = append(addresses, net.JoinHostPort(ip, port))
-			}
-		}
-	}
-	if len(addresses) == 0 {
-		return nil, fmt.Errorf("no name server has an IPv4 address, which rocketmq-client-go needs")
-	}
-	return addresses, nil
+	l.producer = p
+	return p, nil
 }
 
 // chosenQueue returns the queue that the message names, whatever the library's own list says: that is up to 30 s old.
@@ -95,7 +80,8 @@ func (chosenQueue) Select(m *primitive.Message, _ []*primitive.MessageQueue, _ s
 }
 
 func (l *library) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendResult, error) {
-	if err := ctx.Err(); err != nil {
+	p, err := l.started()
+	if err = errors.Join(err, ctx.Err()); err != nil {
 		return remoting.SendResult{}, fmt.Errorf("%w: %w", remoting.ErrNotSent, err)
 	}
 	message := primitive.NewMessage(m.Topic, m.Body)
@@ -105,9 +91,9 @@ func (l *library) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendRe
 	}
 	message.WithProperty(remoting.PropUniqKey, m.UniqKey)
 	message.WithProperty(remoting.PropPrepared, "true")
-	message.WithProperty(remoting.PropGroup, l.group)
+	message.WithProperty(remoting.PropGroup, l.config.Group)
 	// Not the request's context: one that ends during the write breaks the connection that all sends share.
-	result, err := l.producer.SendSync(context.Background(), message)
+	result, err := p.SendSync(context.Background(), message)
 	if err != nil {
 		return remoting.SendResult{}, libraryError(err)
 	}
@@ -120,7 +106,7 @@ var errNoRoute = errors.New("rocketmq-client-go has no route")
 // libraryError says what a failed send means. Without a connection nothing was sent, and nor was to a topic or broker that
 // the library does not know; what else is not a broker's answer leaves it open whether the message is stored.
 func libraryError(err error) error {
-	if answer := libraryAnswer(err.Error()); answer != nil {
+	if answer, ok := libraryAnswer(err.Error()); ok {
 		return answer
 	}
 	unknown := strings.HasSuffix(err.Error(), "route info not found")
@@ -136,14 +122,11 @@ func libraryError(err error) error {
 }
 
 // libraryAnswer reads the broker's answer out of the text of the library's error, its only form.
-func libraryAnswer(text string) error {
-	text, ok := strings.CutPrefix(text, "CODE: ")
+func libraryAnswer(text string) (error, bool) {
+	text, isAnswer := strings.CutPrefix(text, "CODE: ")
 	code, remark, _ := strings.Cut(text, ", DESC: ")
 	n, err := strconv.Atoi(code)
-	if !ok || err != nil {
-		return nil
-	}
-	return &remoting.BrokerError{Op: "send", Code: n, Remark: remark}
+	return &remoting.BrokerError{Op: "send", Code: n, Remark: remark}, isAnswer && err == nil
 }
 
 var libraryStatus = map[primitive.SendStatus]remoting.SendStatus{
@@ -170,7 +153,13 @@ func libraryResult(r *primitive.SendResult) (remoting.SendResult, error) {
 	}, nil
 }
 
-func (l *library) close() { _ = l.producer.Shutdown() }
+func (l *library) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.producer != nil {
+		_ = l.producer.Shutdown()
+	}
+}
 
 // silence makes the library log nothing: it would log bodies. Its logger is one for the process.
 var silence = sync.OnceFunc(func() { rlog.SetLogger(quiet{}) })

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
@@ -95,62 +97,73 @@ func names(checks []Check) []string {
 	return all
 }
 
-// A client whose name server cannot be reached starts, and says so; nothing it is asked for hangs.
+// A client whose name server cannot be reached, or not even looked up, starts, and says so; nothing it is asked for hangs.
 func TestNoNameserver(t *testing.T) {
 	for _, transport := range transports {
-		t.Run(string(transport), func(t *testing.T) {
-			t.Parallel()
-			c, err := New(Config{
-				Nameservers: []string{"localhost:1"}, Group: "adapter", Transport: transport, Timing: txn.DefaultTiming(), Logger: slog.New(slog.DiscardHandler),
+		for _, nameserver := range []string{"localhost:1", "no-such-host.invalid:9876"} {
+			t.Run(string(transport)+"/"+nameserver, func(t *testing.T) {
+				t.Parallel()
+				testNoNameserver(t, transport, nameserver)
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close(context.Background())
-			if err := c.Start(t.Context(), []string{"t"}, nil); err != nil {
-				t.Fatal(err)
-			}
-			checks := c.Check(t.Context(), []string{"t"})
-			if got, want := names(checks), []string{"nameserver", "broker", "topic:t"}; !slices.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
-			}
-			for _, check := range checks {
-				if check.Err == nil {
-					t.Errorf("%s: got no error", check.Name)
-				}
-			}
-			m := txn.Message{UniqKey: c.NewUniqKey(), Topic: "t", TxID: "tx", Body: []byte("x"), Queue: txn.Queue{Broker: "broker-a"}}
-			if _, err := c.SendHalf(t.Context(), m); !isNotSent(err) && !isUnavailable("t")(err) {
-				t.Errorf("half message: got %v, want not sent", err)
-			}
-			if err := c.End(t.Context(), txn.Half{Broker: "broker-a"}, txn.DecisionCommit, time.Time{}); !isNotSent(err) {
-				t.Errorf("end: got %v, want ErrNotSent", err)
-			}
-			if err := c.Tail(t.Context(), "t", true, nil); !isUnavailable("t")(err) {
-				t.Errorf("tail: got %v, want broker_unavailable", err)
-			}
-		})
+		}
 	}
 }
 
-// strict are the settings of two brokers that want a slave's acknowledgement before they say SEND_OK, and have no slave.
-var strict = devstack.Options{Brokers: 2, BrokerConfig: map[string]string{
-	"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "300",
-	"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionOpBatchInterval": "200",
-}}
+func testNoNameserver(t *testing.T, transport Transport, nameserver string) {
+	t.Helper()
+	c, err := New(Config{
+		Nameservers: []string{nameserver}, Group: "adapter", Transport: transport, Timing: txn.DefaultTiming(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	if err := c.Start(t.Context(), []string{"t"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	checks := c.Check(t.Context(), []string{"t"})
+	if got, want := names(checks), []string{"nameserver", "broker", "topic:t"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, check := range checks {
+		if check.Err == nil {
+			t.Errorf("%s: got no error", check.Name)
+		}
+	}
+	m := txn.Message{UniqKey: c.NewUniqKey(), Topic: "t", TxID: "tx", Body: []byte("x"), Queue: txn.Queue{Broker: "broker-a"}}
+	if _, err := c.SendHalf(t.Context(), m); !isNotSent(err) && !isUnavailable("t")(err) {
+		t.Errorf("half message: got %v, want not sent", err)
+	}
+	if err := c.End(t.Context(), txn.Half{Broker: "broker-a"}, txn.DecisionCommit, time.Time{}); !isNotSent(err) {
+		t.Errorf("end: got %v, want ErrNotSent", err)
+	}
+	if err := c.Tail(t.Context(), "t", true, nil); !isUnavailable("t")(err) {
+		t.Errorf("tail: got %v, want broker_unavailable", err)
+	}
+}
+
+// strict brokers want a slave's acknowledgement before they say SEND_OK, and have no slave.
+func strict() devstack.Options {
+	config := map[string]string{"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "300"}
+	maps.Copy(config, checksSoon)
+	return devstack.Options{Brokers: 2, BrokerConfig: config}
+}
 
 // TestBrokersThatFail breaks a stack of its own, step by step.
 func TestBrokersThatFail(t *testing.T) {
 	t.Parallel()
-	stack := stacktest.Private(t, strict)
+	stack := stacktest.Private(t, strict())
 	var fixtures []*fixture
-	asked := make(chan string, 1000)
+	var g errgroup.Group
 	for _, transport := range transports {
-		fixtures = append(fixtures, newFixture(t, stack.Nameservers(), transport, func(_ context.Context, m txn.Message, _ txn.Half) { asked <- m.UniqKey }))
-	}
-	for _, f := range fixtures {
+		i := newInquiries()
+		f := newFixture(t, stack.Nameservers(), transport, i.handle)
 		f.assertQueues(f.topic, slices.Concat(queuesOf("broker-a", topicQueues), queuesOf("broker-b", topicQueues)))
-		f.refusedHalfMessageIsTakenBack(asked)
+		fixtures = append(fixtures, f)
+		g.Go(func() error { return f.halfMessageIsTakenBack(i) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	stack.Broker(1).Kill()
 	for _, f := range fixtures {
@@ -164,38 +177,26 @@ func TestBrokersThatFail(t *testing.T) {
 	}
 }
 
-// refusedHalfMessageIsTakenBack: a half message that is stored with anything but SEND_OK is an error, and the broker never
-// asks about it. It would have, when it asks about one that was stored after it.
-func (f *fixture) refusedHalfMessageIsTakenBack(asked <-chan string) {
-	f.t.Helper()
+// halfMessageIsTakenBack: a half message that is stored with anything but SEND_OK is an error, and the broker never asks
+// about it. It would have, when it asks about one that was stored after it.
+func (f *fixture) halfMessageIsTakenBack(i *inquiries) error {
 	m := f.message(0)
-	_, err := f.client.SendHalf(f.t.Context(), m)
-	if !isNotSent(err) || !strings.Contains(err.Error(), "FLUSH_SLAVE_TIMEOUT") {
-		f.t.Errorf("%s: got %v, want ErrNotSent with the status", f.transport, err)
+	if _, err := f.client.SendHalf(f.t.Context(), m); !isNotSent(err) || !strings.Contains(err.Error(), "FLUSH_SLAVE_TIMEOUT") {
+		return fmt.Errorf("%s: got %v, want ErrNotSent with the status", f.transport, err)
 	}
 	later := f.message(0)
 	request := sendRequest(&later)
 	request.Half = true
-	other := newReader(f.t, f.nameservers, f.group)
-	if _, err := other.Send(f.t.Context(), later.Queue.Broker, request); err != nil {
-		f.t.Fatal(err)
+	if _, err := f.client.remote.Send(f.t.Context(), later.Queue.Broker, request); err != nil {
+		return err
 	}
-	if err := other.Close(f.t.Context()); err != nil {
-		f.t.Fatal(err)
+	if err := poll(30*time.Second, func() error { return i.asked(later.UniqKey, 1) }); err != nil {
+		return err
 	}
-	for limit := time.After(30 * time.Second); ; {
-		select {
-		case key := <-asked:
-			if key == m.UniqKey {
-				f.t.Errorf("%s: the broker asked about the half message that was taken back", f.transport)
-			}
-			if key == later.UniqKey {
-				return
-			}
-		case <-limit:
-			f.t.Fatal("the broker did not ask about the later half message")
-		}
+	if got := len(i.of(m.UniqKey)); got != 0 {
+		return fmt.Errorf("%s: the broker asked %d times about the half message that was taken back", f.transport, got)
 	}
+	return nil
 }
 
 func (f *fixture) brokerIsMissing(broker string) {
