@@ -141,6 +141,29 @@ func TestHandlersThatMisbehave(t *testing.T) {
 	}
 }
 
+// A Planner's statements cannot pretend a commit either.
+func TestPlannersThatEndTheTransaction(t *testing.T) {
+	t.Parallel()
+	insert := `INSERT INTO notes VALUES ($1)`
+	e := setup(t, withTables(notes),
+		withProgram("rolls back", statements(insert, `ROLLBACK`)), withProgram("rolls back and goes on", statements(insert, `ROLLBACK`, `SELECT 1`)),
+		withProgram("commits", statements(insert, `COMMIT`)), withProgram("uses a savepoint", statements(`SAVEPOINT a`, insert, `ROLLBACK TO SAVEPOINT a`, insert)))
+	for kind, want := range map[string]txn.OutcomeKind{
+		"rolls back": txn.OutcomeFailed, "rolls back and goes on": txn.OutcomeFailed, "commits": txn.OutcomeCommitted, "uses a savepoint": txn.OutcomeCommitted,
+	} {
+		o := e.store.Run(t.Context(), attempt(kind, "tx "+kind, `{}`))
+		if want == txn.OutcomeFailed {
+			wantFailed(t, o, txn.CodeInternal, "for the service to do")
+		} else {
+			wantKind(t, o, want)
+		}
+		if n := e.count(`notes WHERE id = $1`, "tx "+kind); (n == 1) != (want == txn.OutcomeCommitted) {
+			t.Errorf("%s: got %d notes", kind, n)
+		}
+		wantCleanConnections(t, e)
+	}
+}
+
 // wantCleanConnections: nothing is left of a transaction in the connections that the next one gets.
 func wantCleanConnections(t *testing.T, e *env) {
 	t.Helper()

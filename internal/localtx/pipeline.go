@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // pipeline runs statements that are known beforehand in one round trip.
@@ -52,12 +53,26 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 			}
 			continue
 		}
-		if _, err := results.Exec(); err != nil {
+		tag, err := results.Exec()
+		if err != nil {
 			return err
+		}
+		if endsTransaction(tag) {
+			r.ended = true
+			return errEnded
 		}
 	}
 	r.committing = true
 	return committed(results.Exec())
+}
+
+// endsTransaction: a Planner's statement was one that is not its to give. What came of it is read off the row.
+func endsTransaction(tag pgconn.CommandTag) bool {
+	switch tag.String() {
+	case "COMMIT", "ROLLBACK", "COMMIT PREPARED", "PREPARE TRANSACTION":
+		return true
+	}
+	return false
 }
 
 // execute runs the same statements one by one, where a pipeline cannot: it could not stop at a row that is not there.

@@ -67,13 +67,12 @@ func unavailable(cause error, detail string) *txn.Error {
 }
 
 func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool) (txn.Outcome, again) {
-	deadline := time.Now().Add(a.Kind.Timeout)
-	conn, err := s.acquire(ctx, deadline)
+	conn, err := s.acquire(ctx, a.Kind.Timeout)
 	if err != nil {
 		return failed(unavailable(err, detailNoAnswer)), runDone
 	}
 	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen}
-	hang, cancel := context.WithDeadline(ctx, deadline.Add(hangTimeout))
+	hang, cancel := context.WithTimeout(ctx, a.Kind.Timeout+hangTimeout)
 	err = r.do(hang)
 	r.overdue, r.lost = hang.Err() != nil, conn.Conn().IsClosed()
 	cancel()
@@ -85,8 +84,8 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool
 	return s.judge(ctx, r, err)
 }
 
-func (s *Store) acquire(ctx context.Context, deadline time.Time) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithDeadline(ctx, deadline)
+func (s *Store) acquire(ctx context.Context, timeout time.Duration) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestRunCommits(t *testing.T) {
 	t.Parallel()
 	e := setup(t, withTables(notes), withProgram("sql", noteSQL), withProgram("handler", noteHandler))
 	for kind, want := range map[string]string{
-		"orders":  `{"currency":"EUR","items":2,"order_id":"tx-orders","total_minor":1350}`,
+		"orders":  `{"order_id":"tx-orders","total_minor":1350,"currency":"EUR","items":2}`,
 		"sql":     ``,
 		"handler": `{"note":"tx-handler"}`,
 	} {
@@ -41,7 +41,11 @@ func TestRunCommits(t *testing.T) {
 		before := time.Now()
 		o := e.store.Run(t.Context(), a)
 		wantKind(t, o, txn.OutcomeCommitted)
-		sameJSON(t, kind+": result", o.Transaction.Result, want)
+		var got, wanted any
+		_, _ = json.Unmarshal(o.Transaction.Result, &got), json.Unmarshal([]byte(want), &wanted)
+		if diff := cmp.Diff(wanted, got); diff != "" {
+			t.Errorf("%s: result (-want +got):\n%s", kind, diff)
+		}
 		// P6: who asks again gets the same answer.
 		if diff := cmp.Diff(o.Transaction, e.find(a.Request.ID)); diff != "" {
 			t.Errorf("%s: Find differs (-outcome +found):\n%s", kind, diff)
@@ -104,10 +108,12 @@ func TestRunFindsNothing(t *testing.T) {
 	}
 }
 
-func TestOrdersRefusesShape(t *testing.T) {
+// What a Planner finds wrong with the request is an answer to the client, and nothing is stored.
+func TestOrdersOutOfRange(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "a", `{"customer":"c","currency":"EUR","items":[]}`)), txn.CodeInvalidRequest, "/payload/items")
+	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "a", `{"customer":"c","currency":"EUR","items":[{"sku":"a","quantity":2,"amount_minor":9223372036854775807}]}`)),
+		txn.CodeInvalidRequest, "/payload/items/0")
 	if n := e.count("txsvc.transactions"); n != 0 {
 		t.Errorf("got %d rows, want none", n)
 	}

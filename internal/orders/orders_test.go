@@ -26,27 +26,22 @@ func TestPlan(t *testing.T) {
 			{SQL: insertOrder, Args: []any{"tx-1", "acme", "EUR", int64(1350), "r-1"}},
 			{SQL: insertItems, Args: []any{"tx-1", []string{"pen", "ink"}, []int64{3, 1}, []int64{150, 900}}},
 		},
-		Result: json.RawMessage(`{"currency":"EUR","items":2,"order_id":"tx-1","total_minor":1350}`),
 	}
+	var result map[string]any
+	if err := json.Unmarshal(plan.Result, &result); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"order_id": "tx-1", "total_minor": 1350.0, "currency": "EUR", "items": 2.0}, result); diff != "" {
+		t.Errorf("result (-want +got)\n%s", diff)
+	}
+	plan.Result = nil
 	if diff := cmp.Diff(want, plan); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
-// The shape of the payload is a 400 that names the field.
-func TestPlanRefusesShapes(t *testing.T) {
+func TestPlanRefusesTotalsOutOfRange(t *testing.T) {
 	for payload, pointer := range map[string]string{
-		`[]`:                           "/payload",
-		`null`:                         "/payload/items",
-		`"order"`:                      "/payload",
-		`{}`:                           "/payload/items",
-		`{"items":[]}`:                 "/payload/items",
-		`{"customer":7}`:               "/payload/customer",
-		`{"items":{}}`:                 "/payload/items",
-		`{"items":["pen"]}`:            "/payload/items",
-		`{"items":[{"sku":1}]}`:        "/payload/items/sku",
-		`{"items":[{"quantity":1.5}]}`: "/payload/items/quantity",
-		`{"items":[{"amount_minor":9223372036854775808}]}`:                                              "/payload/items/amount_minor",
 		`{"items":[{"quantity":2,"amount_minor":9223372036854775807}]}`:                                 "/payload/items/0",
 		`{"items":[{"quantity":1,"amount_minor":9223372036854775807},{"quantity":1,"amount_minor":1}]}`: "/payload/items/1",
 	} {
