@@ -9,7 +9,7 @@ import (
 )
 
 type checkConfigCommand struct {
-	Config string `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics. $TXSVC_CONFIG"`
+	Config string `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics."`
 	File   string `arg:"" optional:"" help:"The file, in place of --config."`
 }
 

@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/rocketmq"
-	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
 )
 
@@ -24,8 +26,7 @@ type devCommand struct {
 	BrokerPort   int    `help:"0: a free one, kept between runs."`
 	Queues       int    `default:"8" help:"Queues of the topics that are created."`
 	server
-	Group     string `env:"TXSVC_ROCKETMQ_GROUP" default:"txsvc" help:"Producer group. $TXSVC_ROCKETMQ_GROUP"`
-	Transport string `env:"TXSVC_ROCKETMQ_TRANSPORT" default:"native" enum:"native,library" help:"How half messages are sent: native or library. $TXSVC_ROCKETMQ_TRANSPORT"`
+	producer
 }
 
 const (
@@ -43,6 +44,11 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 	if err != nil {
 		return err
 	}
+	listener, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
 	log := c.logger(out.stderr)
 	progress := func(step string) { fmt.Fprintln(out.stdout, "txsvc dev:", step) }
 	starting, cancel := context.WithTimeout(ctx, devStartTimeout)
@@ -54,14 +60,14 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 		return err
 	}
 	defer func() {
-		progress("stopping PostgreSQL and RocketMQ")
+		progress("stopping PostgreSQL and RocketMQ; the broker takes about ten seconds")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), devStopTimeout)
 		defer cancel()
 		err = errors.Join(err, os.Remove(filepath.Join(c.Dir, devFile)), stack.Stop(stopping))
 	}()
 	s := settings{
 		database{stack.DatabaseURL()},
-		broker{Nameservers: stack.Nameservers(), Group: c.Group, Transport: c.Transport}, c.server, file,
+		broker{cluster{Nameservers: stack.Nameservers()}, c.producer}, c.server, file,
 	}
 	progress("creating tables and topics")
 	if err := c.prepare(starting, s); err != nil {
@@ -70,7 +76,7 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 	if err := c.writeDevFile(s); err != nil {
 		return err
 	}
-	return serve(ctx, s, log, func(addr string) { c.welcome(out.stdout, addr, s) })
+	return serve(ctx, listener, s, log, func() { c.welcome(out.stdout, listener.Addr().String(), s) })
 }
 
 func (c *devCommand) kinds() (*config.File, error) {
@@ -89,10 +95,8 @@ func (c *devCommand) prepare(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	quiet := logging{LogLevel: "error"}.logger(io.Discard)
-	mqConfig := s.broker.config(quiet)
-	mqConfig.Group, mqConfig.Transport, mqConfig.Timing = "txsvc-admin", rocketmq.TransportNative, txn.DefaultTiming()
-	mq, err := rocketmq.New(mqConfig)
+	admin := broker{s.cluster, producer{Group: "txsvc-admin", Transport: string(rocketmq.TransportNative)}}
+	mq, err := rocketmq.New(admin.config(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
@@ -113,7 +117,7 @@ func (c *devCommand) prepare(ctx context.Context, s settings) error {
 
 // writeDevFile tells other commands how to reach what runs.
 func (c *devCommand) writeDevFile(s settings) error {
-	text := fmt.Sprintf("TXSVC_DATABASE_URL='%s'\nTXSVC_NAMESERVERS='%s'\n", s.DatabaseURL, strings.Join(s.Nameservers, ","))
+	text := fmt.Sprintf("export TXSVC_DATABASE_URL='%s'\nexport TXSVC_NAMESERVERS='%s'\n", s.DatabaseURL, strings.Join(s.Nameservers, ","))
 	return os.WriteFile(filepath.Join(c.Dir, devFile), []byte(text), 0o600)
 }
 
@@ -124,27 +128,35 @@ func readDevFile(dir string) []string {
 		return nil
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "TXSVC_NAMESERVERS="); ok {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "export TXSVC_NAMESERVERS="); ok {
 			return strings.Split(strings.Trim(value, "'"), ",")
 		}
 	}
 	return nil
 }
 
+// welcome tells what to try: the shipped order where it is served, else the first kind's topic.
 func (c *devCommand) welcome(w io.Writer, addr string, s settings) {
-	fmt.Fprintf(w, `txsvc dev: ready on http://%[1]s
-
-In another terminal, watch the topic:
-
-  bin/txsvc tail orders
-
+	topic := slices.Sorted(maps.Keys(s.file.Topics))[0]
+	order, shipped := s.file.Kinds["order.create"]
+	if shipped = shipped && order.Path == "/v1/orders" && order.Local.Handler == "orders"; shipped {
+		topic = order.Topic
+	}
+	dir := ""
+	if c.Dir != ".txsvc" {
+		dir = " --dir " + c.Dir
+	}
+	fmt.Fprintf(w, "txsvc dev: ready on http://%s\n\nIn another terminal, watch the topic:\n\n  bin/txsvc tail %s%s\n", addr, topic, dir)
+	if shipped {
+		fmt.Fprintf(w, `
 and post an order:
 
-  curl -s http://%[1]s/v1/orders -H 'Content-Type: application/json' -d '{
+  curl -s http://%s/v1/orders -H 'Content-Type: application/json' -d '{
     "shard_key": "customer-7",
     "payload": {"customer": "customer-7", "currency": "EUR",
                 "items": [{"sku": "tea", "quantity": 2, "amount_minor": 450}]}}'
-
-PostgreSQL and the name server (%[2]s) are described in %[3]s. Ctrl-C stops everything; the data is kept.
-`, addr, strings.Join(s.Nameservers, ","), filepath.Join(c.Dir, devFile))
+`, addr)
+	}
+	env := filepath.Join(c.Dir, devFile)
+	fmt.Fprintf(w, "\nFor psql and others: . %s; psql \"$TXSVC_DATABASE_URL\". Ctrl-C stops everything; the data is kept.\n", env)
 }

@@ -35,10 +35,13 @@ func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, err
 			kind.Local = "handler"
 			program, ok := handlers[c.Local.Handler]
 			if !ok {
-				return nil, nil, fmt.Errorf("kinds.%s.local.handler: no handler has the name %q; this binary has %v",
-					name, c.Local.Handler, slices.Sorted(maps.Keys(handlers)))
+				return nil, nil, file.ErrorAt(c.Local.Place, fmt.Sprintf("no handler has the name %q; this binary has %v",
+					c.Local.Handler, slices.Sorted(maps.Keys(handlers))))
 			}
 			programs[name] = program
+			if schema, ok := program.(txn.Schema); ok && kind.Schema == nil {
+				kind.Schema = schema // the handler knows its payload
+			}
 		}
 		kinds = append(kinds, kind)
 	}

@@ -17,7 +17,7 @@ type migrateCommand struct {
 // exampleSet adds the tables of the shipped kinds.
 type exampleSet struct {
 	database
-	Example bool `env:"TXSVC_MIGRATE_EXAMPLE" help:"Also the tables of the shipped kinds: orders, order_items, payments. $TXSVC_MIGRATE_EXAMPLE"`
+	Example bool `env:"TXSVC_MIGRATE_EXAMPLE" help:"Also the tables of the shipped kinds: orders, order_items, payments."`
 }
 
 func (e exampleSet) sets() []migrations.Set {

@@ -29,7 +29,7 @@ type serveCommand struct {
 
 // Run serves until a signal comes.
 func (c *serveCommand) Run(ctx context.Context, out output) error {
-	if err := errors.Join(c.server.validate(), c.database.validate(), c.broker.validate()); err != nil {
+	if err := errors.Join(c.server.validate(), c.database.validate(), c.cluster.validate()); err != nil {
 		return err
 	}
 	if c.Config == "" {
@@ -39,7 +39,11 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, settings{c.database, c.broker, c.server, file}, c.logger(out.stderr), nil)
+	listener, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, listener, settings{c.database, c.broker, c.server, file}, c.logger(out.stderr), nil)
 }
 
 // settings is all that a running service needs to know.
@@ -53,10 +57,20 @@ type settings struct {
 // startTimeout bounds the first attempt to reach everything; what is not reached then is reached later.
 const startTimeout = 10 * time.Second
 
+// listen comes first: an address that is taken is found before anything is started.
+func (s server) listen(ctx context.Context) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("TXSVC_LISTEN=%s: %w", s.Listen, err)
+	}
+	return listener, nil
+}
+
 // serve runs the service until ctx is done, and then stops it in the order in which nothing is lost: accept nothing
-// more, finish what is in flight, unregister from the brokers, write the last delivered marks. started is called with the
-// address when requests are accepted.
-func serve(ctx context.Context, s settings, log *slog.Logger, started func(addr string)) error {
+// more, finish what is in flight, unregister from the brokers, write the last delivered marks. started is called when
+// requests are accepted. The listener is closed in any case.
+func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Logger, started func()) error {
+	defer listener.Close()
 	kinds, programs, err := buildKinds(s.file)
 	if err != nil {
 		return err
@@ -65,15 +79,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger, started func(addr 
 	timing := txn.DefaultTiming()
 	pool, err := localtx.NewPool(ctx, s.DatabaseURL)
 	if err != nil {
-		return err
+		return fmt.Errorf("TXSVC_DATABASE_URL: %w", err)
 	}
 	defer pool.Close()
 	registry.MustRegister(localtx.NewPoolCollector(pool))
 	store := localtx.New(pool, programs, timing, log)
-
-	brokerConfig := s.broker.config(log)
-	brokerConfig.Timing = timing
-	mq, err := rocketmq.New(brokerConfig)
+	mq, err := rocketmq.New(s.broker.config(log))
 	if err != nil {
 		return err
 	}
@@ -82,26 +93,23 @@ func serve(ctx context.Context, s settings, log *slog.Logger, started func(addr 
 	flow := txn.DefaultConfig()
 	flow.MaxInFlight = s.MaxInFlight
 	service := txn.NewService(flow, kinds, mq, store, resolver, metrics, log)
+	ready := readiness{store, mq, topicsOf(kinds)}
 	handler, err := http.New(http.Config{
-		Transactions: service, Readiness: readiness{store, mq, topicsOf(kinds)}, Kinds: kinds, OpenAPI: txsvc.OpenAPI,
-		Gatherer: registry, Registerer: registry, Log: log,
+		Transactions: service, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
-	if err != nil {
-		return fmt.Errorf("listening: %w", err)
-	}
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	err = mq.Start(startCtx, topicsOf(kinds), resolver.Checkback)
+	ready.logMissing(startCtx, log)
 	cancel()
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	log.InfoContext(ctx, "serving", "address", listener.Addr().String(), "kinds", len(kinds), "version", version())
 	if started != nil {
-		started(listener.Addr().String())
+		started()
 	}
 
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
@@ -147,11 +155,8 @@ type readiness struct {
 // Ready implements http.Readiness.
 func (r readiness) Ready(ctx context.Context) []http.Check {
 	db := http.Check{Name: "database", OK: true}
-	switch err := r.store.Ping(ctx); {
-	case err != nil:
-		db.OK, db.Detail = false, "the database does not answer"
-	case r.store.Migrated(ctx) != nil:
-		db.OK, db.Detail = false, "the tables are missing or old: run txsvc migrate up"
+	if err := r.store.Check(ctx); err != nil {
+		db.OK, db.Detail = false, err.Error()
 	}
 	checks := []http.Check{db}
 	for _, c := range r.mq.Check(ctx, r.topics) {
@@ -164,4 +169,13 @@ func (r readiness) Ready(ctx context.Context) []http.Check {
 		checks = append(checks, check)
 	}
 	return checks
+}
+
+// logMissing says at the start what /readyz would say.
+func (r readiness) logMissing(ctx context.Context, log *slog.Logger) {
+	for _, c := range r.Ready(ctx) {
+		if !c.OK {
+			log.WarnContext(ctx, "not ready yet", "dependency", c.Name, "detail", c.Detail)
+		}
+	}
 }

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq"
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // database is the setting that more than one command needs.
 type database struct {
-	DatabaseURL string `env:"TXSVC_DATABASE_URL" placeholder:"URL" help:"PostgreSQL URL. $TXSVC_DATABASE_URL"`
+	DatabaseURL string `env:"TXSVC_DATABASE_URL" placeholder:"URL" help:"PostgreSQL URL."`
 }
 
 func (d database) validate() error {
@@ -24,16 +25,26 @@ func (d database) validate() error {
 	return nil
 }
 
-// broker is how RocketMQ is reached.
-type broker struct {
-	Nameservers []string `env:"TXSVC_NAMESERVERS" placeholder:"HOST:PORT" help:"RocketMQ name servers, comma-separated. $TXSVC_NAMESERVERS"`
-	Group       string   `env:"TXSVC_ROCKETMQ_GROUP" default:"txsvc" help:"Producer group, of this service alone. $TXSVC_ROCKETMQ_GROUP"`
-	Transport   string   `env:"TXSVC_ROCKETMQ_TRANSPORT" default:"native" enum:"native,library" help:"How half messages are sent: native or library. $TXSVC_ROCKETMQ_TRANSPORT"`
-	AccessKey   string   `env:"TXSVC_ROCKETMQ_ACCESS_KEY" placeholder:"KEY" help:"Access key of the broker's access control. $TXSVC_ROCKETMQ_ACCESS_KEY"`
-	SecretKey   secret   `env:"TXSVC_ROCKETMQ_SECRET_KEY" placeholder:"KEY" help:"Secret key of the broker's access control. $TXSVC_ROCKETMQ_SECRET_KEY"`
+// cluster is how RocketMQ is reached.
+type cluster struct {
+	Nameservers []string `env:"TXSVC_NAMESERVERS" placeholder:"HOST:PORT" help:"RocketMQ name servers, comma-separated."`
+	AccessKey   string   `env:"TXSVC_ROCKETMQ_ACCESS_KEY" placeholder:"KEY" help:"Access key of the broker's access control."`
+	SecretKey   secret   `env:"TXSVC_ROCKETMQ_SECRET_KEY" placeholder:"KEY" help:"Secret key of the broker's access control."`
 }
 
-func (b broker) validate() error {
+// producer is how half messages are sent.
+type producer struct {
+	Group     string `env:"TXSVC_ROCKETMQ_GROUP" default:"txsvc" help:"Producer group, of this service alone."`
+	Transport string `env:"TXSVC_ROCKETMQ_TRANSPORT" default:"native" enum:"native,library" help:"How half messages are sent: native or library."`
+}
+
+// broker is all that the service needs to know of RocketMQ.
+type broker struct {
+	cluster
+	producer
+}
+
+func (b cluster) validate() error {
 	if len(b.Nameservers) == 0 {
 		return errors.New("TXSVC_NAMESERVERS is not set: it names RocketMQ's name servers, e.g. 127.0.0.1:9876")
 	}
@@ -51,7 +62,7 @@ func (b broker) validate() error {
 func (b broker) config(log *slog.Logger) rocketmq.Config {
 	return rocketmq.Config{
 		Nameservers: b.Nameservers, Group: b.Group, Transport: rocketmq.Transport(b.Transport),
-		AccessKey: b.AccessKey, SecretKey: string(b.SecretKey), Logger: log,
+		AccessKey: b.AccessKey, SecretKey: string(b.SecretKey), Timing: txn.DefaultTiming(), Logger: log,
 	}
 }
 
@@ -66,12 +77,12 @@ func (secret) LogValue() slog.Value { return slog.StringValue("(secret)") }
 
 // server is what serve and dev have in common.
 type server struct {
-	Listen          string        `env:"TXSVC_LISTEN" default:"127.0.0.1:8080" help:"Address to listen on. One that is not loopback needs TXSVC_INSECURE=1. $TXSVC_LISTEN"`
-	Insecure        bool          `env:"TXSVC_INSECURE" help:"Serve without keys on an address that others can reach. $TXSVC_INSECURE"`
-	Config          string        `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics. $TXSVC_CONFIG"`
-	APIKeysFile     string        `name:"api-keys-file" env:"TXSVC_API_KEYS_FILE" placeholder:"FILE" help:"Hashed API keys; not supported by this version. $TXSVC_API_KEYS_FILE"`
-	MaxInFlight     int           `env:"TXSVC_MAX_IN_FLIGHT" default:"1024" help:"Transactions worked on at once; more are answered 503. $TXSVC_MAX_IN_FLIGHT"`
-	ShutdownTimeout time.Duration `env:"TXSVC_SHUTDOWN_TIMEOUT" default:"25s" help:"How long a stop waits for requests in flight. $TXSVC_SHUTDOWN_TIMEOUT"`
+	Listen          string        `env:"TXSVC_LISTEN" default:"127.0.0.1:8080" help:"Address to listen on. One that is not loopback needs TXSVC_INSECURE=1."`
+	Insecure        bool          `env:"TXSVC_INSECURE" help:"Serve without keys on an address that others can reach."`
+	Config          string        `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics."`
+	APIKeysFile     string        `hidden:"" name:"api-keys-file" env:"TXSVC_API_KEYS_FILE" placeholder:"FILE" help:"Hashed API keys; not supported by this version."`
+	MaxInFlight     int           `env:"TXSVC_MAX_IN_FLIGHT" default:"1024" help:"Transactions worked on at once; more are answered 503."`
+	ShutdownTimeout time.Duration `env:"TXSVC_SHUTDOWN_TIMEOUT" default:"25s" help:"How long a stop waits for requests in flight."`
 	logging
 }
 
@@ -102,8 +113,8 @@ func loopback(host string) bool {
 
 // logging is how every command logs: to standard error.
 type logging struct {
-	LogLevel  string `env:"TXSVC_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. $TXSVC_LOG_LEVEL"`
-	LogFormat string `env:"TXSVC_LOG_FORMAT" default:"json" enum:"json,text" help:"json or text. $TXSVC_LOG_FORMAT"`
+	LogLevel  string `env:"TXSVC_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error."`
+	LogFormat string `env:"TXSVC_LOG_FORMAT" default:"json" enum:"json,text" help:"json or text."`
 }
 
 func (l logging) logger(w io.Writer) *slog.Logger {

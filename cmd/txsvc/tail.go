@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/txsvc/txsvc/internal/rocketmq"
-	"github.com/txsvc/txsvc/internal/txn"
 )
 
 type tailCommand struct {
@@ -19,7 +18,7 @@ type tailCommand struct {
 	Count     int    `short:"n" help:"Stop after so many messages; 0 goes on."`
 	JSON      bool   `name:"json" help:"Print one JSON object per line."`
 	Dir       string `default:".txsvc" help:"Without name servers: the directory of a running txsvc dev."`
-	broker
+	cluster
 	logging
 }
 
@@ -28,16 +27,15 @@ func (c *tailCommand) Run(ctx context.Context, out output) error {
 	if len(c.Nameservers) == 0 {
 		c.Nameservers = readDevFile(c.Dir)
 	}
-	if err := c.broker.validate(); err != nil {
-		return err
+	if err := c.cluster.validate(); err != nil {
+		return fmt.Errorf("%w; no txsvc dev runs in %s", err, c.Dir)
 	}
 	if c.LogLevel == "info" {
 		c.LogLevel = "warn" // for people
 	}
-	config := c.broker.config(c.logger(out.stderr))
-	config.Group = "txsvc-tail" // never asked about half messages
-	config.Transport, config.Timing = rocketmq.TransportNative, txn.DefaultTiming()
-	mq, err := rocketmq.New(config)
+	// A group of its own: it is never asked about half messages.
+	b := broker{cluster: c.cluster, producer: producer{Group: "txsvc-tail", Transport: string(rocketmq.TransportNative)}}
+	mq, err := rocketmq.New(b.config(c.logger(out.stderr)))
 	if err != nil {
 		return err
 	}
@@ -47,7 +45,7 @@ func (c *tailCommand) Run(ctx context.Context, out output) error {
 		_ = mq.Close(closing)
 	}()
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
-	err = mq.Start(startCtx, []string{c.Topic}, nil)
+	err = mq.Start(startCtx, nil, nil)
 	cancel()
 	if err != nil {
 		return err
@@ -108,7 +106,7 @@ func printJSON(w io.Writer, m rocketmq.Tailed) error {
 	line := map[string]any{
 		"stored_at": m.StoredAt.UTC(), "broker": m.Message.Queue.Broker, "queue": m.Message.Queue.ID, "offset": m.Offset,
 		"shard_key": m.Message.ShardKey, "id": m.Message.TxID, "kind": m.Message.Kind, "tag": m.Message.Tag,
-		"keys": m.Message.Keys, "message_id": m.Message.UniqKey, "body": string(m.Message.Body),
+		"keys": m.Message.Keys, "properties": m.Properties, "message_id": m.Message.UniqKey, "body": string(m.Message.Body),
 	}
 	return json.NewEncoder(w).Encode(line)
 }

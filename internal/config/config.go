@@ -24,6 +24,7 @@ const DefaultTimeout = 5 * time.Second
 
 // File is what the configuration says.
 type File struct {
+	Name   string           // of the file, for errors
 	Kinds  map[string]Kind  // by name; at least one
 	Topics map[string]Topic // by name; also those that only a kind names
 }
@@ -44,7 +45,19 @@ type Kind struct {
 // Local is what a kind's local transaction is: a handler, or SQL.
 type Local struct {
 	Handler string              // name of a handler that is registered in the binary
+	Place   Place               // of that name
 	SQL     []sqltext.Statement // in order; nil when there is a handler
+}
+
+// Place is where something stands in the file, for errors that are found later.
+type Place struct {
+	Line, Column int
+	Path         string
+}
+
+// ErrorAt returns an error like those that Load finds.
+func (file *File) ErrorAt(p Place, message string) error {
+	return &Error{Name: file.Name, Problems: []Problem{{Line: p.Line, Column: p.Column, Path: p.Path, Message: message}}}
 }
 
 // Topic is one entry of topics.
@@ -93,6 +106,7 @@ func Parse(name string, text []byte, dir fs.FS) (*File, error) {
 	r := &reader{text: string(text), dir: dir, paths: make(map[string]string)}
 	file := r.file()
 	if len(r.problems) == 0 {
+		file.Name = name
 		return file, nil
 	}
 	slices.SortStableFunc(r.problems, func(a, b Problem) int {

@@ -136,7 +136,10 @@ func (r *reader) local(f field) Local {
 		return local
 	}
 	r.fields(entries, map[string]func(field){
-		"handler":  func(f field) { local.Handler = r.string(f) },
+		"handler": func(f field) {
+			line, column := position(f.node)
+			local.Handler, local.Place = r.string(f), Place{line, column, f.path}
+		},
 		"sql":      func(f field) { local.SQL = r.sql(f) },
 		"external": func(f field) { r.problem(f, unsupported) },
 	})

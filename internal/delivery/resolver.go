@@ -22,6 +22,7 @@ const (
 	// clockSkew is how far the clocks of broker and database may be apart when the index is asked by time.
 	clockSkew   = 10 * time.Minute
 	gaugesEvery = 5 * time.Second
+	warnEvery   = 30 * time.Second
 )
 
 // Resolver finishes deliveries. It is safe for concurrent use.
@@ -35,6 +36,7 @@ type Resolver struct {
 	undecided undecided
 	pending   prometheus.Gauge
 	oldest    prometheus.Gauge
+	warned    time.Time // of the loop that delivers alone
 }
 
 // New returns a Resolver and registers its gauges. Run has to be running for anything but check-backs.
@@ -114,7 +116,7 @@ func (r *Resolver) deliverDue(ctx context.Context) {
 		}
 		claims, err := r.claimDue(ctx, brokers)
 		if err != nil {
-			r.log.WarnContext(ctx, "looking for pending deliveries", "error", err)
+			r.warnSometimes(ctx, err)
 			return
 		}
 		var g errgroup.Group
@@ -130,6 +132,15 @@ func (r *Resolver) deliverDue(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// warnSometimes tells of a database that is away or has no tables, not four times a second.
+func (r *Resolver) warnSometimes(ctx context.Context, err error) {
+	if time.Since(r.warned) < warnEvery {
+		return
+	}
+	r.warned = time.Now()
+	r.log.WarnContext(ctx, "pending deliveries cannot be looked for; it is tried again all the time", "error", err)
 }
 
 func (r *Resolver) claimDue(ctx context.Context, brokers []string) ([]txn.Claim, error) {

@@ -58,6 +58,25 @@ func TestHalfMessageGone(t *testing.T) {
 	}
 }
 
+// TestHalfMessageReplaced: another half message of the service is where the row's should be, as after the loss of the
+// broker's store. It must not be ended in the other's place.
+func TestHalfMessageReplaced(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const count = 10
+	e.dieCommitted(count)
+	if _, err := e.db.Exec(context.Background(), `WITH pairs AS (
+			SELECT id, commit_log_offset c, queue_offset q, lead(id, 1, (SELECT min(id) FROM txsvc.transactions)) OVER (ORDER BY id) AS next
+			FROM txsvc.transactions)
+		UPDATE txsvc.transactions t SET commit_log_offset = p.c, queue_offset = p.q FROM pairs p WHERE t.id = p.next`); err != nil {
+		t.Fatal(err)
+	}
+	e.start().ready()
+	if got := e.settle(recoverLimit); got != count {
+		t.Errorf("%d transactions are committed, want %d", got, count)
+	}
+}
+
 // TestHalfMessageDiscarded: nobody is there to answer until the broker has given the half messages up.
 func TestHalfMessageDiscarded(t *testing.T) {
 	t.Parallel()

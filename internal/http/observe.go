@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -121,15 +122,33 @@ func (a *api) record(r *http.Request, rec *recorder, took time.Duration) {
 	}
 	attrs := []slog.Attr{
 		slog.String("method", method), slog.String("route", route), slog.Int("status", status),
-		slog.Duration("duration", took), slog.String("request_id", rec.requestID),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000), slog.String("request_id", rec.requestID),
 	}
 	if rec.err != nil {
-		attrs = append(attrs, slog.String("code", string(txn.CodeOf(rec.err))))
-		if rec.status >= http.StatusInternalServerError {
-			attrs = append(attrs, slog.Any("error", rec.err))
-		}
+		attrs = append(attrs, errorAttrs(rec)...)
 	}
 	a.Log.LogAttrs(context.WithoutCancel(r.Context()), level, "request", attrs...)
+}
+
+// errorAttrs tells why a request failed: the code, which rule refused it, where the request is wrong, and for what is not
+// the client's doing the cause.
+func errorAttrs(rec *recorder) []slog.Attr {
+	attrs := []slog.Attr{slog.String("code", string(txn.CodeOf(rec.err)))}
+	if e, ok := errors.AsType[*txn.Error](rec.err); ok {
+		if e.TransactionID != "" {
+			attrs = append(attrs, slog.String("id", e.TransactionID))
+		}
+		if e.Rejection != nil {
+			attrs = append(attrs, slog.String("sqlstate", e.Rejection.SQLState), slog.String("constraint", e.Rejection.Constraint))
+		}
+		if len(e.Fields) > 0 {
+			attrs = append(attrs, slog.Int("field_errors", len(e.Fields)))
+		}
+	}
+	if rec.status >= http.StatusInternalServerError {
+		attrs = append(attrs, slog.Any("error", rec.err))
+	}
+	return attrs
 }
 
 // levelOf keeps the log quiet about what went well.

@@ -56,6 +56,9 @@ func timedOut(r *run, cause error) *txn.Error {
 // fault is the answer to an error that is neither the client's nor expected.
 func fault(r *run, err error) *txn.Error {
 	pgErr, reported := errors.AsType[*pgconn.PgError](err)
+	if reported && tablesMissing(pgErr) {
+		return unavailable(err, errNoTables.Error()+"; nothing was changed")
+	}
 	if reported && outage(pgErr) || !reported && r.lost && !unencodable(err) {
 		return unavailable(err, detailBroke)
 	}

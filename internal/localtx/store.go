@@ -31,15 +31,6 @@ func New(pool *pgxpool.Pool, programs map[string]Program, timing txn.Timing, log
 // RunMarker writes the delivered marks in batches until ctx is done, and then writes what is left.
 func (s *Store) RunMarker(ctx context.Context) { s.marker.run(ctx) }
 
-// Ping says whether the database answers.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
-
-// Migrated says whether the table is there and readable.
-func (s *Store) Migrated(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `SELECT lease_epoch FROM txsvc.transactions LIMIT 0`)
-	return err
-}
-
 // bounded is for statements on the table itself: their callers' contexts may carry values only.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, statementTimeout)

@@ -3,11 +3,10 @@
 package orders
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -29,11 +28,21 @@ type Item struct {
 	AmountMinor int64  `json:"amount_minor"` // of one piece
 }
 
-// Handler stores orders. The shape of the payload is checked here (400); what the business allows is checked by the
-// tables' constraints (422).
+type result struct {
+	OrderID    string `json:"order_id"`
+	TotalMinor int64  `json:"total_minor"`
+	Currency   string `json:"currency"`
+	Items      int    `json:"items"`
+}
+
+// Handler stores orders. The shape of the payload is checked before anything is done (400, see Validate); what the
+// business allows is checked by the tables' constraints (422).
 type Handler struct{}
 
-var _ localtx.Planner = Handler{}
+var (
+	_ localtx.Planner = Handler{}
+	_ txn.Schema      = Handler{}
+)
 
 const (
 	insertOrder = `INSERT INTO orders (id, customer, currency, total_minor, reference) VALUES ($1, $2, $3, $4, nullif($5, ''))`
@@ -47,10 +56,7 @@ const (
 func (Handler) Plan(in localtx.Input) (localtx.Plan, error) {
 	var order Order
 	if err := json.Unmarshal(in.Payload, &order); err != nil {
-		return localtx.Plan{}, badShape(err)
-	}
-	if len(order.Items) == 0 {
-		return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/items", Message: "an order needs at least one item"})
+		return localtx.Plan{}, fmt.Errorf("decoding an order that was checked: %w", err)
 	}
 	skus, quantities, amounts := make([]string, len(order.Items)), make([]int64, len(order.Items)), make([]int64, len(order.Items))
 	var total int64
@@ -64,15 +70,13 @@ func (Handler) Plan(in localtx.Input) (localtx.Plan, error) {
 		}
 		total = sum
 	}
-	result, err := json.Marshal(map[string]any{
-		"order_id": in.ID, "total_minor": total, "currency": order.Currency, "items": len(order.Items),
-	})
+	encoded, err := json.Marshal(result{OrderID: in.ID, TotalMinor: total, Currency: order.Currency, Items: len(order.Items)})
 	return localtx.Plan{
 		Statements: []localtx.Statement{
 			{SQL: insertOrder, Args: []any{in.ID, order.Customer, order.Currency, total, order.Reference}},
 			{SQL: insertItems, Args: []any{in.ID, skus, quantities, amounts}},
 		},
-		Result: result,
+		Result: encoded,
 	}, err
 }
 
@@ -90,13 +94,4 @@ func addProduct(total, quantity, amount int64) (int64, bool) {
 		return 0, false
 	}
 	return total + product, true
-}
-
-// badShape names the field of the payload that has the wrong type.
-func badShape(err error) error {
-	pointer, message := "/payload", "must be an object with customer, currency and items"
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		pointer, message = "/payload/"+strings.ReplaceAll(wrong.Field, ".", "/"), "has the wrong type, or is out of range"
-	}
-	return txn.Invalid(txn.FieldError{Pointer: pointer, Message: message})
 }

@@ -60,6 +60,9 @@ type queueList struct {
 	list  []txn.Queue
 }
 
+// halfTopic is where the broker keeps half messages until they are ended.
+const halfTopic = "RMQ_SYS_TRANS_HALF_TOPIC"
+
 // CheckbackHandler answers one check-back, or leaves it to be asked again.
 type CheckbackHandler func(ctx context.Context, m txn.Message, h txn.Half)
 
@@ -195,7 +198,29 @@ func (c *Client) End(ctx context.Context, h txn.Half, d txn.Decision, writeBefor
 	if failpoint.Armed("end-sent") && d == txn.DecisionCommit {
 		return c.endAndDie(ctx, h, request)
 	}
+	if h.FromCheck && d == txn.DecisionCommit {
+		if err := c.confirmHalf(ctx, h); err != nil {
+			return err
+		}
+	}
 	return endError(c.remote.EndTransaction(ctx, h.Broker, request))
+}
+
+// confirmHalf makes sure that the half message at the offsets is the one that is meant. The broker does not compare ids:
+// after it has lost its store, another message may stand there. It is asked for old half messages only; those of a
+// request were stored a moment ago.
+func (c *Client) confirmHalf(ctx context.Context, h txn.Half) error {
+	m, err := c.remote.View(ctx, h.Broker, halfTopic, h.CommitLogOffset)
+	if remoting.IsCode(err, remoting.CodeSystemError) { // nothing can be read there
+		return fmt.Errorf("%w: %w", txn.ErrHalfGone, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: looking for the half message: %w", txn.ErrNotSent, err)
+	}
+	if m.UniqKey() != h.UniqKey {
+		return fmt.Errorf("%w: another message is at its offset", txn.ErrHalfGone)
+	}
+	return nil
 }
 
 // endAndDie sends the request, does not take its reply, and dies.

@@ -21,9 +21,10 @@ const (
 
 // Tailed is a message that was read from its queue.
 type Tailed struct {
-	Message  txn.Message
-	Offset   int64 // in its queue
-	StoredAt time.Time
+	Message    txn.Message
+	Properties map[string]string // all, RocketMQ's own too
+	Offset     int64             // in its queue
+	StoredAt   time.Time
 }
 
 // Tail reads all queues of the topic, from their ends or from their beginnings, and calls handle for each message, in

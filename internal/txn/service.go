@@ -101,21 +101,28 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 	start := time.Now()
 	t, err := s.submitOnce(ctx, kind, r, hash)
 	s.metrics.observe(kind.Name, "total", start)
-	s.metrics.Transactions.WithLabelValues(kind.Name, outcomeLabel(t, err)).Inc()
+	if outcome := outcomeLabel(t, err); outcome != "" {
+		s.metrics.Transactions.WithLabelValues(kind.Name, outcome).Inc()
+	}
 	return t, err
 }
 
+// outcomeLabel is empty for what is only the client's mistake: no transaction was tried.
 func outcomeLabel(t *Transaction, err error) string {
-	switch {
-	case err != nil && CodeOf(err) == CodeRejected:
-		return "rejected"
-	case err != nil:
-		return "failed"
-	case t.Replayed:
-		return "replayed"
-	default:
-		return string(t.State)
+	if err != nil {
+		switch CodeOf(err) {
+		case CodeRejected:
+			return "rejected"
+		case CodeInvalidRequest, CodePayloadTooLarge, CodeIdempotencyMismatch:
+			return ""
+		default:
+			return "failed"
+		}
 	}
+	if t.Replayed {
+		return "replayed"
+	}
+	return string(t.State)
 }
 
 // submitOnce lets one request per id through at a time; those that come meanwhile share its answer.
@@ -130,7 +137,7 @@ func (s *Service) submitOnce(ctx context.Context, kind *Kind, r Request, hash []
 	}
 	flight, leads := s.flights.join(r.ID)
 	if !leads {
-		return s.follow(ctx, flight, hash, kind)
+		return s.follow(ctx, flight, r.ID, hash, kind)
 	}
 	var t *Transaction
 	var err error
@@ -143,7 +150,7 @@ func (s *Service) submitOnce(ctx context.Context, kind *Kind, r Request, hash []
 }
 
 // follow waits for the request that is being worked on with the same id.
-func (s *Service) follow(ctx context.Context, f *flight, hash []byte, kind *Kind) (*Transaction, error) {
+func (s *Service) follow(ctx context.Context, f *flight, id string, hash []byte, kind *Kind) (*Transaction, error) {
 	timeout := time.NewTimer(kind.Timeout + s.config.HalfTimeout)
 	defer timeout.Stop()
 	select {
@@ -160,7 +167,7 @@ func (s *Service) follow(ctx context.Context, f *flight, hash []byte, kind *Kind
 		if f.transaction == nil && CodeOf(f.err) != CodeRejected {
 			return nil, Errorf(CodeConflict, "a different request with the same id was being worked on and failed; try again")
 		}
-		return nil, mismatch()
+		return nil, mismatch(id)
 	}
 	if f.err != nil {
 		return nil, f.err
@@ -170,8 +177,8 @@ func (s *Service) follow(ctx context.Context, f *flight, hash []byte, kind *Kind
 	return &t, nil
 }
 
-func mismatch() *Error {
-	return Errorf(CodeIdempotencyMismatch, "this id was used for a request with another content")
+func mismatch(id string) *Error {
+	return &Error{Code: CodeIdempotencyMismatch, Detail: "this id was used for a request with another content", TransactionID: id}
 }
 
 // replay returns the answer of an earlier request with the id, or nil when there was none that was decided.
@@ -191,7 +198,7 @@ func (s *Service) replay(ctx context.Context, id string, hash []byte) (*Transact
 
 func answerAgain(t *Transaction, hash []byte) (*Transaction, error) {
 	if !bytes.Equal(t.RequestHash, hash) {
-		return nil, mismatch()
+		return nil, mismatch(t.ID)
 	}
 	if t.Rejection != nil {
 		return nil, rejected(t)
@@ -228,6 +235,11 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byt
 
 func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
 	queues, err := s.broker.Queues(ctx, kind.Topic)
+	if e, ok := errors.AsType[*Error](err); ok {
+		told := *e
+		told.Detail += "; nothing was changed"
+		return Route{}, &told
+	}
 	if err != nil {
 		return Route{}, err
 	}

@@ -1,0 +1,43 @@
+package localtx
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What keeps the database from being used, in words that may be shown to anybody.
+var (
+	errNoAnswer   = errors.New("the database does not answer")
+	errNoLogin    = errors.New("the database refuses the user's login")
+	errNoDatabase = errors.New("the server has no such database")
+	errNoTables   = errors.New("the service's tables are missing or old: run txsvc migrate up")
+)
+
+// Check says whether the database answers and has the table. The error's text holds no address or secret.
+func (s *Store) Check(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `SELECT lease_epoch FROM txsvc.transactions LIMIT 0`)
+	if err == nil {
+		return nil
+	}
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok:
+		return errNoAnswer
+	case strings.HasPrefix(pgErr.Code, "28"):
+		return errNoLogin
+	case pgErr.Code == "3D000":
+		return errNoDatabase
+	case tablesMissing(pgErr):
+		return errNoTables
+	default:
+		return errNoAnswer
+	}
+}
+
+// tablesMissing: the relation, its schema or a column of it is not there.
+func tablesMissing(e *pgconn.PgError) bool {
+	return (e.Code == "42P01" || e.Code == "42703" || e.Code == "3F000") && strings.Contains(e.Message, "txsvc")
+}
