@@ -192,12 +192,37 @@ func TestReadme(t *testing.T) {
 	want := []string{`"delivery":"delivered"`, "shard_key customer-7", `"state":"committed"`}
 	for i, text := range commands {
 		text = strings.ReplaceAll(text, "127.0.0.1:8080", addr)
-		text = strings.ReplaceAll(text, "bin/txsvc tail", path+" tail --dir "+dir)
-		out, err := exec.CommandContext(t.Context(), "bash", "-ec", text).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), want[i]) {
-			t.Errorf("%s\ngot %s (%v), want %s in it", text, out, err, want[i])
+		text = strings.ReplaceAll(text, "bin/txsvc tail", "exec "+path+" tail --dir "+dir)
+		if out := untilPrinted(t, text, want[i]); !strings.Contains(out, want[i]) {
+			t.Errorf("%s\ngot %s, want %s in it", text, out, want[i])
 		}
 	}
+}
+
+// untilPrinted runs a command until it has printed the text, or has ended, and returns what it printed.
+func untilPrinted(t *testing.T, command, text string) string {
+	t.Helper()
+	cmd := exec.Command("bash", "-ec", command)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	limit := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer limit.Stop()
+	var printed strings.Builder
+	for buffer := make([]byte, 4096); !strings.Contains(printed.String(), text); {
+		n, err := out.Read(buffer)
+		printed.Write(buffer[:n])
+		if err != nil {
+			break
+		}
+	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+	return printed.String()
 }
 
 // startDev runs txsvc dev until the test ends, and returns the address that it says it serves on.

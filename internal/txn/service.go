@@ -326,7 +326,7 @@ func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome) *Transacti
 		}
 		return t
 	}
-	t.Delivery, t.DeliveredAt = DeliveryDelivered, time.Now()
+	t.Delivery, t.DeliveredAt = DeliveryDelivered, time.Now().UTC().Truncate(time.Microsecond) // as the row keeps it
 	s.store.MarkDelivered(t.ID, t.DeliveredAt)
 	s.metrics.Delivered("half", t.Topic, t.Route.Queue)
 	return t
