@@ -93,7 +93,8 @@ func TestParse(t *testing.T) {
 			"other%topic|X": {Name: "other%topic|X", Selector: selector.Spec{Type: "hash"}},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(config.Kind{}, "Schema")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(config.Kind{}, "Schema"),
+		cmpopts.IgnoreFields(config.File{}, "Name"), cmpopts.IgnoreFields(config.Local{}, "Place")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if s := got.Kinds["order.create"].Schema; s == nil || len(s.Validate(json.RawMessage("1"))) != 1 {
@@ -358,4 +359,16 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestErrorAt: what is found wrong later has its place in the file too.
+func TestErrorAt(t *testing.T) {
+	file, err := config.Parse("my.yaml", []byte("kinds:\n  a:\n    topic: t\n    local: {handler: nobody}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "my.yaml:4:22: kinds.a.local.handler: is unknown"
+	if got := file.ErrorAt(file.Kinds["a"].Local.Place, "is unknown").Error(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
