@@ -34,6 +34,7 @@ type Resolver struct {
 	log       *slog.Logger
 	evidence  *evidence
 	undecided undecided
+	recounts  recounts
 	pending   prometheus.Gauge
 	oldest    prometheus.Gauge
 	warned    time.Time // of the loop that delivers alone
@@ -61,6 +62,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	g.Go(func() error { return every(ctx, probeEvery, r.probeAll) })
 	g.Go(func() error { return every(ctx, pollEvery, r.deliverDue) })
 	g.Go(func() error { return every(ctx, pollEvery, r.decideAll) })
+	g.Go(func() error { return every(ctx, pollEvery, r.recountDue) })
 	g.Go(func() error { return every(ctx, gaugesEvery, r.measure) })
 	return g.Wait()
 }
@@ -176,15 +178,13 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 		return false
 	}
 	r.store.MarkDelivered(c.Message.TxID, time.Now())
+	r.recounts.add(c, time.Now())
 	r.metrics.Delivered(path, c.Message.Topic, c.Message.Queue)
 	return true
 }
 
 func (r *Resolver) found(ctx context.Context, c txn.Claim, path string, copies int) {
-	if copies > 1 {
-		r.metrics.DuplicatesSuspected.Add(float64(copies - 1))
-		r.log.ErrorContext(ctx, "message visible more than once", "id", c.Message.TxID, "message_id", c.Message.UniqKey, "copies", copies)
-	}
+	r.suspect(ctx, c, copies)
 	r.store.MarkDelivered(c.Message.TxID, time.Now())
 	r.metrics.Deliveries.WithLabelValues(path, "found").Inc()
 	r.metrics.QueueMessage(c.Message.Topic, c.Message.Queue)
