@@ -15,10 +15,13 @@ import (
 func TestBrokerNetwork(t *testing.T) {
 	for name, breakIt := range map[string]func(*network){
 		"replies lost": func(n *network) {
-			n.set(false, true)
-			time.Sleep(time.Second)
-			n.cut()
-			n.set(false, false)
+			for range 4 {
+				n.set(false, true)
+				time.Sleep(500 * time.Millisecond)
+				n.cut()
+				n.set(false, false)
+				time.Sleep(time.Second)
+			}
 		},
 		"held and released": func(n *network) {
 			n.set(true, false)
