@@ -11,6 +11,7 @@ import (
 
 const (
 	detailNoAnswer = "the database did not answer; nothing was changed"
+	detailAllInUse = "all connections for local transactions were in use for longer than the kind's timeout; nothing was changed"
 	detailBroke    = "the database failed; nothing was changed"
 	detailFailed   = "the local transaction failed; nothing was changed"
 	detailTimeout  = "the local transaction took longer than its timeout; nothing was changed"

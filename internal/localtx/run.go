@@ -68,9 +68,13 @@ func unavailable(cause error, detail string) *txn.Error {
 
 func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool) (txn.Outcome, again) {
 	conn, err := s.acquire(ctx, a.Kind.Timeout)
+	if errors.Is(err, errAllInUse) {
+		return failed(unavailable(err, detailAllInUse)), runDone
+	}
 	if err != nil {
 		return failed(unavailable(err, detailNoAnswer)), runDone
 	}
+	defer func() { <-s.slots }()
 	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen}
 	hang, cancel := context.WithTimeout(ctx, a.Kind.Timeout+hangTimeout)
 	err = r.do(hang)
@@ -84,11 +88,20 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool
 	return s.judge(ctx, r, err)
 }
 
+var errAllInUse = errors.New("all connections for local transactions are in use")
+
+// acquire returns a connection, and takes a slot with it.
 func (s *Store) acquire(ctx context.Context, timeout time.Duration) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errAllInUse
+	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
+		<-s.slots
 		return nil, fmt.Errorf("acquiring a connection: %w", err)
 	}
 	return conn, nil

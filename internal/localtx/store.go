@@ -21,12 +21,20 @@ type Store struct {
 	timing   txn.Timing
 	log      *slog.Logger
 	marker   *marker
+	slots    chan struct{} // one for each local transaction that runs
 }
 
 // New returns a Store on a pool of NewPool. RunMarker has to be running for MarkDelivered to reach the table.
 func New(pool *pgxpool.Pool, programs map[string]Program, timing txn.Timing, log *slog.Logger) *Store {
-	return &Store{pool: pool, programs: programs, timing: timing, log: log, marker: newMarker(pool, log)}
+	return &Store{
+		pool: pool, programs: programs, timing: timing, log: log, marker: newMarker(pool, log),
+		slots: make(chan struct{}, localLimit(pool.Config().MaxConns)),
+	}
 }
+
+// localLimit is how many of the pool's connections local transactions may use at once. The rest is left for what has to
+// go on while they hang, on a lock for example: answers about known transactions, check-backs, deliveries.
+func localLimit(conns int32) int32 { return max(1, conns-max(1, conns/8)) }
 
 // RunMarker writes the delivered marks in batches until ctx is done, and then writes what is left.
 func (s *Store) RunMarker(ctx context.Context) { s.marker.run(ctx) }
