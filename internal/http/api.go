@@ -54,6 +54,7 @@ type api struct {
 	kinds    []byte // answer to GET /v1/kinds
 	duration *prometheus.HistogramVec
 	routes   chi.Routes
+	bodies   bodies
 }
 
 // New returns the handler of the whole API. It fails when a kind's path cannot be served; it panics when its metric is

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -19,9 +21,31 @@ const maxBody = 5 << 20
 // firstRead bounds what is allocated on the word of a Content-Length alone.
 const firstRead = 64 << 10
 
+// maxBodies bounds what the bodies of all requests take beyond their first read, in bytes. On its way to broker and
+// database each is copied, so that the process takes several times as much.
+const maxBodies = 128 << 20
+
+// bodies counts what the bodies of all requests take beyond their first read.
+type bodies struct{ held atomic.Int64 }
+
+// bodyShare is what one request has of it.
+type bodyShare struct {
+	of   *bodies
+	held int64
+}
+
+// grow tells whether the request may take so many bytes more.
+func (s *bodyShare) grow(bytes int) bool {
+	s.held += int64(bytes)
+	return s.of.held.Add(int64(bytes)) <= maxBodies
+}
+
+// free gives everything back.
+func (s *bodyShare) free() { s.of.held.Add(-s.held) }
+
 // readBody returns the body of a JSON request. It is not reused: the payload is a part of it, and may outlive the
 // request.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte, error) {
 	if err := checkMediaType(r.Header); err != nil {
 		return nil, err
 	}
@@ -29,7 +53,11 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		w.Header().Set("Connection", "close") // the body is not read, so nothing can follow it
 		return nil, errBodyTooLarge
 	}
-	data, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
+	data, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength, share)
+	if errors.Is(err, errBodies) {
+		w.Header().Set("Connection", "close")
+		return nil, errBodies
+	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, errBodyTooLarge
 	}
@@ -42,6 +70,11 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
+// errBodies is the answer when there is no room for one more large body.
+var errBodies = &txn.Error{
+	Code: txn.CodeOverloaded, Detail: "the bodies of the requests in flight are as large as this service takes on", RetryAfter: time.Second,
+}
+
 var errBodyTooLarge = txn.Errorf(txn.CodePayloadTooLarge, "the body is larger than %d bytes", maxBody)
 
 func invalidBody(message string, cause error) error {
@@ -51,7 +84,7 @@ func invalidBody(message string, cause error) error {
 }
 
 // readAll is io.ReadAll with a hint, which is negative when the length is not known.
-func readAll(body io.Reader, length int64) ([]byte, error) {
+func readAll(body io.Reader, length int64, share *bodyShare) ([]byte, error) {
 	if length < 0 || length > firstRead {
 		length = firstRead
 	}
@@ -65,8 +98,13 @@ func readAll(body io.Reader, length int64) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the body: %w", err)
 		}
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
+		if len(data) < cap(data) {
+			continue
+		}
+		before := cap(data)
+		data = append(data, 0)[:len(data)]
+		if !share.grow(cap(data) - before) {
+			return nil, errBodies
 		}
 	}
 }

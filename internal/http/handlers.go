@@ -36,7 +36,9 @@ func (a *api) handle(h handler) http.HandlerFunc {
 // submit runs one transaction: of the named kind, or of the kind that the body names when name is empty.
 func (a *api) submit(name string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		data, err := readBody(w, r)
+		share := &bodyShare{of: &a.bodies}
+		defer share.free()
+		data, err := readBody(w, r, share)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -104,3 +106,48 @@ func eventually(t *testing.T, condition func() bool) {
 		}
 	}
 }
+
+// TestManyLargeBodies: while large bodies arrive, one more is refused, a small one is not, and there is room again
+// afterwards.
+func TestManyLargeBodies(t *testing.T) {
+	h := setup(t)
+	release := make(chan struct{})
+	var held, refused atomic.Int32
+	var wg sync.WaitGroup
+	const requests = 28 // 140 MiB
+	for range requests {
+		wg.Go(func() {
+			r := newRequest("/v1/orders", "")
+			r.ContentLength = -1
+			r.Body = io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", limit)), end(func() {
+				held.Add(1)
+				<-release
+			})))
+			w := httptest.NewRecorder()
+			h.handler.ServeHTTP(w, r)
+			switch w.Code {
+			case http.StatusBadRequest: // read to its end, where it turns out to be no JSON
+			case http.StatusServiceUnavailable:
+				refused.Add(1)
+				if !strings.Contains(w.Body.String(), `"code":"overloaded"`) || w.Header().Get("Retry-After") == "" {
+					t.Errorf("got %s, want code overloaded and a Retry-After", w.Body)
+				}
+			default:
+				t.Errorf("got %d, want 400 or 503", w.Code)
+			}
+		})
+	}
+	eventually(t, func() bool { return held.Load()+refused.Load() == requests })
+	if held.Load() < 15 || refused.Load() == 0 {
+		t.Errorf("got %d large bodies held and %d refused, want some of both", held.Load(), refused.Load())
+	}
+	h.post("/v1/orders", bodyOf(100)).want(http.StatusCreated)
+	close(release)
+	wg.Wait()
+	h.post("/v1/orders", bodyOf(1<<20)).want(http.StatusCreated)
+}
+
+// end is a reader that does something before it says that it has ended.
+type end func()
+
+func (f end) Read([]byte) (int, error) { f(); return 0, io.EOF }
