@@ -152,15 +152,20 @@ func escapePointer(token string) string {
 
 // checkSize bounds what the broker would refuse after the fact.
 func (r *Request) checkSize() error {
-	properties := len(r.ID) + len(r.ShardKey) + len(r.Tag)
+	keys, named := 0, 0
 	for _, key := range r.Keys {
-		properties += len(key) + 1
+		keys += len(key) + 1
 	}
 	for name, value := range r.Properties {
-		properties += len(name) + len(value) + 2
+		named += len(name) + len(value) + 2
 	}
+	properties := len(r.ID) + len(r.ShardKey) + len(r.Tag) + keys + named
 	if properties > MaxPropertiesSize {
-		return Invalid(FieldError{"/properties", fmt.Sprintf("properties, keys, tag, id and shard key have %d bytes together, at most %d are allowed",
+		pointer := "/properties"
+		if keys > named {
+			pointer = "/keys"
+		}
+		return Invalid(FieldError{pointer, fmt.Sprintf("properties, keys, tag, id and shard key have %d bytes together, at most %d are allowed",
 			properties, MaxPropertiesSize)})
 	}
 	if size := len(r.Payload) + properties; size > MaxMessageSize {

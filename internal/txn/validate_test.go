@@ -35,6 +35,7 @@ func TestValidate(t *testing.T) {
 		"property to escape":     {func(r *Request) { r.Properties = map[string]string{"a/b~": ""} }, CodeInvalidRequest, "/properties/a~1b~0"},
 		"separator in property":  {func(r *Request) { r.Properties = map[string]string{"a": "\x02"} }, CodeInvalidRequest, "/properties/a"},
 		"properties too long":    {func(r *Request) { r.Properties = map[string]string{"a": strings.Repeat("x", 32<<10)} }, CodeInvalidRequest, "/properties"},
+		"keys too long":          {func(r *Request) { r.Keys = []string{strings.Repeat("x", 32<<10)} }, CodeInvalidRequest, "/keys"},
 		"largest payload":        {func(r *Request) { r.Payload = make([]byte, MaxMessageSize-len("id-1")-len("key")) }, "", ""},
 		"payload too large":      {func(r *Request) { r.Payload = make([]byte, MaxMessageSize) }, CodePayloadTooLarge, ""},
 	} {
