@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -16,12 +17,29 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	collectLess()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "txsvc:", err)
 		os.Exit(1)
+	}
+}
+
+// The collector's settings, where the environment (GOGC, GOMEMLIMIT) does not say: the live heap is a few megabytes, so
+// that the default would collect it many times a second; near the limit it collects as often as it has to.
+const (
+	gcPercent   = 400
+	memoryLimit = 1 << 30 // bytes
+)
+
+func collectLess() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
 	}
 }
 

@@ -92,16 +92,43 @@ func (l *library) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendRe
 	message.WithProperty(remoting.PropUniqKey, m.UniqKey)
 	message.WithProperty(remoting.PropPrepared, "true")
 	message.WithProperty(remoting.PropGroup, l.config.Group)
-	// Not the request's context: one that ends during the write breaks the connection that all sends share.
-	result, err := p.SendSync(context.Background(), message)
-	if err != nil {
-		return remoting.SendResult{}, libraryError(err)
+	for try := 1; ; try++ {
+		// Not the request's context: one that ends during the write breaks the connection that all sends share.
+		result, err := p.SendSync(context.Background(), message)
+		if err == nil {
+			return libraryResult(result)
+		}
+		if err = libraryError(err); try == placeTries || !errors.Is(err, errNoPlace) || !pause(ctx, placePause) {
+			return remoting.SendResult{}, err
+		}
 	}
-	return libraryResult(result)
 }
 
-// errNoRoute says that the library did not find the topic, and sent nothing.
-var errNoRoute = errors.New("rocketmq-client-go has no route")
+// Where the first sends of a process come at once, the library finds the topic for some of them before it knows where the
+// broker is. Nothing was sent then, and a moment later it knows.
+const (
+	placeTries = 10
+	placePause = 20 * time.Millisecond
+)
+
+// pause returns false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+var (
+	// errNoRoute says that the library did not find the topic, and sent nothing.
+	errNoRoute = errors.New("rocketmq-client-go has no route")
+	// errNoPlace says that the library does not know where the topic's broker is, and sent nothing.
+	errNoPlace = errors.New("rocketmq-client-go does not know the broker's address")
+)
 
 // libraryError says what a failed send means. Without a connection nothing was sent, and nor was to a topic or broker that
 // the library does not know; what else is not a broker's answer leaves it open whether the message is stored.
@@ -114,7 +141,9 @@ func libraryError(err error) error {
 	switch {
 	case unknown && strings.HasPrefix(err.Error(), "the topic="):
 		return fmt.Errorf("%w: %w", errNoRoute, err)
-	case unknown, ok && network.Op == "dial", errors.Is(err, liberrors.ErrNotRunning), errors.Is(err, liberrors.ErrService):
+	case unknown:
+		return fmt.Errorf("%w: %w: %w", remoting.ErrNotSent, errNoPlace, err)
+	case ok && network.Op == "dial", errors.Is(err, liberrors.ErrNotRunning), errors.Is(err, liberrors.ErrService):
 		return fmt.Errorf("%w: %w", remoting.ErrNotSent, err)
 	default:
 		return fmt.Errorf("%w: %w", remoting.ErrReplyMissing, err)
