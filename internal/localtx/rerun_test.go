@@ -45,15 +45,15 @@ func (c *runCounter) next(id string) int {
 	return c.runs[id]
 }
 
-// The victim of a deadlock is run again, with its half message, and time enough: PostgreSQL looks for deadlocks only
-// after a second, which is more than the kind's timeout leaves here.
+// The victim of a deadlock is run again, with its half message. PostgreSQL looks for deadlocks only after a second, and on
+// a busy machine later: the kind's timeout must not come first.
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
 	var both sync.WaitGroup
 	both.Add(2)
 	var runs runCounter
 	e := setup(t, withTables(pair), withProgram("ab", crosswise("a", "b", &both, &runs)), withProgram("ba", crosswise("b", "a", &both, &runs)))
-	ab, ba := attempt("ab", "tx-ab", `{}`, 1500*time.Millisecond), attempt("ba", "tx-ba", `{}`, 1500*time.Millisecond)
+	ab, ba := attempt("ab", "tx-ab", `{}`, 10*time.Second), attempt("ba", "tx-ba", `{}`, 10*time.Second)
 	first, second := e.inBackground(ab), e.inBackground(ba)
 	wantKind(t, wait(t, "outcome of ab", first), txn.OutcomeCommitted)
 	wantKind(t, wait(t, "outcome of ba", second), txn.OutcomeCommitted)
