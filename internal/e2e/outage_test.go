@@ -123,6 +123,7 @@ func TestBrokerPaused(t *testing.T) {
 	s := e.start().ready()
 	const load = 64
 	release := e.hold("all")
+	defer release()
 	var wg sync.WaitGroup
 	for i := range load {
 		wg.Go(func() {

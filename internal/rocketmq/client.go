@@ -319,6 +319,8 @@ func sendError(topic string, err error) error {
 		return unavailable(err, "the broker does not permit writing to topic %s", topic)
 	case remoting.CodeSystemError:
 		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
+	case remoting.CodeSystemBusy, remoting.CodeFlowControl:
+		return fmt.Errorf("%w: %w: %w", txn.ErrNotSent, txn.ErrBusy, err)
 	default:
 		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
 	}

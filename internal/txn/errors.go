@@ -87,6 +87,8 @@ var ErrNotFound = errors.New("no such transaction")
 var (
 	// ErrNotSent: not one byte of the request reached the connection, or the broker said that it did not execute it.
 	ErrNotSent = errors.New("not sent")
+	// ErrBusy comes with ErrNotSent: the broker refused for now, since too much waits in its queue.
+	ErrBusy = errors.New("broker is busy")
 	// ErrReplyMissing: the request may be executed, now or later.
 	ErrReplyMissing = errors.New("reply missing")
 	// ErrHalfGone: the broker answered that it has no such half message (any more).

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -246,17 +247,29 @@ func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, erro
 	return kind.Selector.Select(queues, SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg})
 }
 
+// How often a busy broker is waited for, and for how long at most the first time; it doubles with every further one.
+const (
+	busyPauses     = 4
+	firstBusyPause = 100 * time.Millisecond
+)
+
 // sendHalf stores a half message for the attempt. A try whose reply is missing may have left one behind: it has another
 // UNIQ_KEY than the next, no row will ever name it, and the broker's check-back rolls it back.
 func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
 	var err error
-	for range s.config.HalfAttempts {
+	for attempt, busy := 0, 0; attempt < s.config.HalfAttempts; {
 		a.Message = message(a, s.broker.NewUniqKey())
 		if a.Half, err = s.storeHalf(ctx, a.Message); err == nil {
 			return nil
 		}
-		if !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrReplyMissing) {
-			break
+		switch {
+		case errors.Is(err, ErrBusy) && busy < busyPauses: // a cold or loaded broker takes more in a moment
+			time.Sleep(rand.N(firstBusyPause << busy))
+			busy++
+		case errors.Is(err, ErrNotSent), errors.Is(err, ErrReplyMissing):
+			attempt++
+		default:
+			attempt = s.config.HalfAttempts
 		}
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
