@@ -63,7 +63,7 @@ const (
 func failed(err error) txn.Outcome { return txn.Outcome{Kind: txn.OutcomeFailed, Err: err} }
 
 func unavailable(cause error, detail string) *txn.Error {
-	return &txn.Error{Code: txn.CodeDatabaseUnavailable, Detail: detail, RetryAfter: 2 * time.Second, Cause: cause}
+	return txn.DatabaseUnavailable(cause, "%s", detail)
 }
 
 func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool) (txn.Outcome, again) {

@@ -132,7 +132,7 @@ func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) 
 		c.mu.Unlock()
 	}
 	if len(known.list) == 0 {
-		return nil, unavailable(nil, "topic %s has no writable queue", topic)
+		return nil, txn.BrokerUnavailable(nil, "topic %s has no writable queue", topic)
 	}
 	return known.list, nil
 }
@@ -150,13 +150,9 @@ func writable(route *remoting.Route) []txn.Queue {
 
 func routeError(topic string, err error) error {
 	if remoting.IsCode(err, remoting.CodeTopicNotExist) {
-		return unavailable(err, "topic %s does not exist", topic)
+		return txn.BrokerUnavailable(err, "topic %s does not exist", topic)
 	}
-	return unavailable(err, "no name server tells where topic %s is", topic)
-}
-
-func unavailable(cause error, format string, args ...any) *txn.Error {
-	return &txn.Error{Code: txn.CodeBrokerUnavailable, Detail: fmt.Sprintf(format, args...) + "; nothing was changed", RetryAfter: 2 * time.Second, Cause: cause}
+	return txn.BrokerUnavailable(err, "no name server tells where topic %s is", topic)
 }
 
 // SendHalf stores one half message; see txn.Broker.
@@ -304,7 +300,7 @@ func endError(err error) error {
 // failed (a system error) may have, before it did.
 func sendError(topic string, err error) error {
 	if errors.Is(err, errNoRoute) {
-		return unavailable(err, "no name server tells where topic %s is", topic)
+		return txn.BrokerUnavailable(err, "no name server tells where topic %s is", topic)
 	}
 	answer, ok := errors.AsType[*remoting.BrokerError](err)
 	if !ok {
@@ -314,9 +310,9 @@ func sendError(topic string, err error) error {
 	case remoting.CodeMessageIllegal:
 		return &txn.Error{Code: txn.CodePayloadTooLarge, Detail: "the broker refused the message: payload or properties are larger than it accepts", Cause: err}
 	case remoting.CodeTopicNotExist:
-		return unavailable(err, "topic %s does not exist", topic)
+		return txn.BrokerUnavailable(err, "topic %s does not exist", topic)
 	case remoting.CodeNoPermission:
-		return unavailable(err, "the broker does not permit writing to topic %s", topic)
+		return txn.BrokerUnavailable(err, "the broker does not permit writing to topic %s", topic)
 	case remoting.CodeSystemError:
 		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
 	case remoting.CodeSystemBusy, remoting.CodeFlowControl:

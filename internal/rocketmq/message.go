@@ -88,7 +88,7 @@ func checkback(cb *remoting.Checkback) (txn.Message, txn.Half) {
 	m.UniqKey = cb.UniqKey
 	h := txn.Half{
 		UniqKey: cb.UniqKey, Broker: cb.Broker, CommitLogOffset: cb.CommitLogOffset, QueueOffset: cb.HalfQueueOffset,
-		TransactionID: cb.TransactionID, OffsetMsgID: cb.OffsetMsgID, FromCheck: true,
+		TransactionID: cb.TransactionID, FromCheck: true,
 	}
 	return m, h
 }

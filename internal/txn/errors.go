@@ -98,10 +98,23 @@ var (
 // retryAfter is what a 503 tells clients to wait; long enough for a broker's route to be renewed.
 const retryAfter = 2 * time.Second
 
-func brokerUnavailable(cause error, format string, args ...any) *Error {
+// BrokerUnavailable returns the error for a broker or topic that cannot be used now.
+func BrokerUnavailable(cause error, format string, args ...any) *Error {
 	return &Error{Code: CodeBrokerUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
 }
 
-func databaseUnavailable(cause error, format string, args ...any) *Error {
+// DatabaseUnavailable returns the error for a database that cannot be used now.
+func DatabaseUnavailable(cause error, format string, args ...any) *Error {
 	return &Error{Code: CodeDatabaseUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
+}
+
+// beforeAnything adds to what an adapter says of the broker what it cannot know: that nothing was done yet.
+func beforeAnything(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != CodeBrokerUnavailable {
+		return err
+	}
+	told := *e
+	told.Detail += "; nothing was changed"
+	return &told
 }

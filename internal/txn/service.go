@@ -72,7 +72,7 @@ func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
 	case errors.Is(err, ErrNotFound):
 		return nil, Errorf(CodeNotFound, "no transaction has this id")
 	default:
-		return nil, databaseUnavailable(err, "the database did not answer")
+		return nil, DatabaseUnavailable(err, "the database did not answer")
 	}
 }
 
@@ -189,7 +189,7 @@ func (s *Service) replay(ctx context.Context, id string, hash []byte) (*Transact
 		return nil, nil
 	}
 	if err != nil {
-		return nil, databaseUnavailable(err, "the database did not answer; nothing was changed")
+		return nil, DatabaseUnavailable(err, "the database did not answer; nothing was changed")
 	}
 	if t.Abandoned {
 		return nil, nil
@@ -236,13 +236,8 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byt
 
 func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
 	queues, err := s.broker.Queues(ctx, kind.Topic)
-	if e, ok := errors.AsType[*Error](err); ok {
-		told := *e
-		told.Detail += "; nothing was changed"
-		return Route{}, &told
-	}
 	if err != nil {
-		return Route{}, err
+		return Route{}, beforeAnything(err)
 	}
 	return kind.Selector.Select(queues, SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg})
 }
@@ -272,10 +267,10 @@ func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
 			attempt = s.config.HalfAttempts
 		}
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e
+	if _, ok := errors.AsType[*Error](err); ok {
+		return beforeAnything(err)
 	}
-	return brokerUnavailable(err, "no half message could be stored in queue %s; nothing was changed", a.Route.Queue)
+	return BrokerUnavailable(err, "no half message could be stored in queue %s; nothing was changed", a.Route.Queue)
 }
 
 func (s *Service) storeHalf(ctx context.Context, m Message) (Half, error) {

@@ -80,8 +80,7 @@ type Half struct {
 	CommitLogOffset int64 // of this copy, in bytes
 	QueueOffset     int64 // of this copy in the half queue, counted in messages
 	TransactionID   string
-	OffsetMsgID     string // host and commit-log offset in hex, for END_TRANSACTION's msgId on a check-back
-	FromCheck       bool   // the coordinates came with a check-back
+	FromCheck       bool // the coordinates came with a check-back
 }
 
 // Decision is what END_TRANSACTION tells the broker.
