@@ -27,8 +27,8 @@ func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, err
 			return nil, nil, fmt.Errorf("selector of kind %s: %w", name, err)
 		}
 		kind := &txn.Kind{
-			Name: name, Path: c.Path, Topic: c.Topic, Tag: c.Tag, Selector: s, Schema: c.Schema, Immunity: c.Immunity,
-			Timeout: c.Timeout, Local: "sql",
+			Name: name, Path: c.Path, Destination: txn.Destination{Topic: c.Topic, Selector: s, OnChange: txn.OnChangeRemap}, Tag: c.Tag, Schema: c.Schema, Immunity: c.Immunity,
+			Timeout: c.Timeout, Local: "sql", Ordered: c.Ordered, Outbox: c.Outbox, Fallback: c.Fallback, BodyResult: c.BodyResult,
 		}
 		programs[name] = localtx.NewSQL(c.Local.SQL)
 		if c.Local.Handler != "" {

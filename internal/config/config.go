@@ -40,6 +40,8 @@ type Kind struct {
 	Selector selector.Spec // the kind's own, else the topic's
 	Immunity time.Duration // whole seconds; 0: the broker's setting
 	Timeout  time.Duration
+
+	Ordered, Outbox, Fallback, BodyResult bool // see txn.Kind
 }
 
 // Local is what a kind's local transaction is: a handler, or SQL.

@@ -50,7 +50,7 @@ func (a *api) submit(name string) handler {
 		if err != nil {
 			return err
 		}
-		request.Traceparent = traceparent(r.Header)
+		request.Traceparent, request.Header = traceparent(r.Header), r.Header.Get
 		t, err := a.Transactions.Submit(r.Context(), request)
 		if err != nil && fromHeader {
 			return blameHeader(err)

@@ -89,7 +89,7 @@ func TestKindPathsThatCannotBeServed(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			config := setup(t).config()
 			config.Registerer = prometheus.NewRegistry()
-			config.Kinds = append(config.Kinds, &txn.Kind{Name: "other", Path: path, Selector: hash{}, Timeout: time.Second})
+			config.Kinds = append(config.Kinds, &txn.Kind{Name: "other", Path: path, Destination: txn.Destination{Selector: hash{}}, Timeout: time.Second})
 			_, err := httpapi.New(config)
 			if err == nil || !strings.Contains(err.Error(), `path "`+path+`" of kind "other"`) {
 				t.Errorf("got error %v, want one that names path and kind", err)

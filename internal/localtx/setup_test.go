@@ -202,7 +202,7 @@ const order = `{"customer":"acme","currency":"EUR","items":[{"sku":"pen","quanti
 func attempt(kind, id, payload string, timeouts ...time.Duration) *txn.Attempt {
 	n := serial.Add(1)
 	queue := txn.Queue{Broker: "broker-a", ID: int(n % 8)}
-	k := &txn.Kind{Name: kind, Topic: "topic-" + kind, Timeout: 5 * time.Second}
+	k := &txn.Kind{Name: kind, Destination: txn.Destination{Topic: "topic-" + kind}, Timeout: 5 * time.Second}
 	if len(timeouts) > 0 {
 		k.Timeout = timeouts[0]
 	}

@@ -234,14 +234,6 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byt
 	return t, err
 }
 
-func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
-	queues, err := s.broker.Queues(ctx, kind.Topic)
-	if err != nil {
-		return Route{}, beforeAnything(err)
-	}
-	return kind.Selector.Select(queues, SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg})
-}
-
 // How often a busy broker is waited for, and for how long at most the first time; it doubles with every further one.
 const (
 	busyPauses     = 4

@@ -53,6 +53,7 @@ func (q Queue) Compare(other Queue) int {
 type Route struct {
 	Queue    Queue
 	Selector string // the selector's type, e.g. "hash"
+	Lane     string // the named set of queues that it was picked from; empty without lanes
 	Reason   string // for people, e.g. "fnv1a64(shard_key) mod 8 = 3"
 }
 
@@ -142,6 +143,7 @@ type Request struct {
 	Keys        []string
 	Properties  map[string]string
 	Traceparent string
+	Header      func(name string) string // of the HTTP request, for selectors; nil: there is none
 }
 
 // Attempt is one try of one request: the half message that was stored for it, and all that the row needs.
