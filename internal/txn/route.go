@@ -37,12 +37,31 @@ type Destination struct {
 	OnChange OnChange
 }
 
-func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
-	queues, err := s.broker.Queues(ctx, kind.Topic)
+// Router picks the queue of a message, whether it belongs to a transaction or not.
+type Router interface {
+	// Route asks the destination's selector. The error is an *Error: what the selector refuses, or CodeBrokerUnavailable when
+	// the topic has no queue that can be used now.
+	Route(ctx context.Context, d Destination, in SelectorInput) (Route, error)
+}
+
+// DirectRouter chooses among the queues that the broker tells of at that moment.
+type DirectRouter struct {
+	Broker interface {
+		Queues(ctx context.Context, topic string) ([]Queue, error)
+	}
+}
+
+// Route implements Router.
+func (r DirectRouter) Route(ctx context.Context, d Destination, in SelectorInput) (Route, error) {
+	queues, err := r.Broker.Queues(ctx, d.Topic)
 	if err != nil {
 		return Route{}, beforeAnything(err)
 	}
-	return kind.Selector.Select(queues, SelectorInput{
+	return d.Selector.Select(queues, in)
+}
+
+func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
+	return DirectRouter{s.broker}.Route(ctx, kind.Destination, SelectorInput{
 		ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Payload, Header: r.Header,
 	})
 }
