@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(stacktest.With(m)) }
 func TestUpStatusDown(t *testing.T) {
 	url := stacktest.NewDatabase(t)
 	both := []migrations.Set{migrations.Core, migrations.Example}
-	if got := applied(t, url, both...); got != "core/1:no example/1:no" {
+	if got := applied(t, url, both...); got != "core: none, example: none" {
 		t.Errorf("status of an empty database: got %s", got)
 	}
 	if tables(t, url) != "" {
@@ -26,19 +27,22 @@ func TestUpStatusDown(t *testing.T) {
 	}
 	for range 2 {
 		up(t, url, both...)
-		if got := applied(t, url, both...); got != "core/1:yes example/1:yes" {
+		if got := applied(t, url, both...); got != "core: all, example: all" {
 			t.Errorf("status after up: got %s", got)
 		}
 	}
-	want := "public.order_items public.orders public.payments txsvc.migrations_core txsvc.migrations_example txsvc.transactions"
-	if got := tables(t, url); got != want {
-		t.Errorf("tables after up: got %s, want %s", got, want)
+	for _, want := range []string{"public.order_items", "public.orders", "public.payments", "txsvc.transactions"} {
+		if got := tables(t, url); !strings.Contains(got, want) {
+			t.Errorf("tables after up: got %s, want %s among them", got, want)
+		}
 	}
 	down(t, url, migrations.Example)
-	if got := applied(t, url, both...); got != "core/1:yes example/1:no" {
+	if got := applied(t, url, both...); got != "core: all, example: none" {
 		t.Errorf("status after down: got %s", got)
 	}
-	down(t, url, migrations.Core)
+	for applied(t, url, migrations.Core) != "core: none" {
+		down(t, url, migrations.Core)
+	}
 	if got := tables(t, url); got != "txsvc.migrations_core txsvc.migrations_example" {
 		t.Errorf("tables after down: got %s", got)
 	}
@@ -46,7 +50,7 @@ func TestUpStatusDown(t *testing.T) {
 		t.Errorf("down with nothing left: got %v", err)
 	}
 	up(t, url, both...)
-	if got := applied(t, url, both...); got != "core/1:yes example/1:yes" {
+	if got := applied(t, url, both...); got != "core: all, example: all" {
 		t.Errorf("status after up again: got %s", got)
 	}
 }
@@ -60,7 +64,7 @@ func TestUpInParallel(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if got := applied(t, url, migrations.Core, migrations.Example); got != "core/1:yes example/1:yes" {
+	if got := applied(t, url, migrations.Core, migrations.Example); got != "core: all, example: all" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -112,18 +116,28 @@ func down(t *testing.T, url string, set migrations.Set) {
 	}
 }
 
+// applied says for each set whether all, none or some of its migrations are applied.
 func applied(t *testing.T, url string, sets ...migrations.Set) string {
 	t.Helper()
-	list, err := migrations.List(t.Context(), url, sets...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var words []string
-	for _, s := range list {
-		number, _, _ := strings.Cut(s.File, "_")
-		words = append(words, string(s.Set)+"/"+strings.TrimLeft(number, "0")+map[bool]string{true: ":yes", false: ":no"}[s.Applied])
+	for _, set := range sets {
+		list, err := migrations.List(t.Context(), url, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := 0
+		for _, status := range list {
+			if status.Applied {
+				count++
+			}
+		}
+		word := map[int]string{0: "none", len(list): "all"}[count]
+		if word == "" {
+			word = fmt.Sprintf("%d of %d", count, len(list))
+		}
+		words = append(words, string(set)+": "+word)
 	}
-	return strings.Join(words, " ")
+	return strings.Join(words, ", ")
 }
 
 func connect(t *testing.T, url string) *pgx.Conn {

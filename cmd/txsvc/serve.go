@@ -117,6 +117,10 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	var loops errgroup.Group
 	loops.Go(func() error { return resolver.Run(background) })
 	loops.Go(func() error { store.RunMarker(background); return nil })
+	if s.Retention > 0 {
+		retention := localtx.NewRetention(store, s.Retention, registry, log)
+		loops.Go(func() error { retention.Run(background); return nil })
+	}
 	err = http.Serve(ctx, http.NewServer(handler, log, answerTimeout(kinds, flow)), listener, s.ShutdownTimeout)
 	stopBackground()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

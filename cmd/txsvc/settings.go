@@ -83,6 +83,7 @@ type server struct {
 	APIKeysFile     string        `hidden:"" name:"api-keys-file" env:"TXSVC_API_KEYS_FILE" placeholder:"FILE" help:"Hashed API keys; not supported by this version."`
 	MaxInFlight     int           `env:"TXSVC_MAX_IN_FLIGHT" default:"1024" help:"Transactions worked on at once; more are answered 503."`
 	ShutdownTimeout time.Duration `env:"TXSVC_SHUTDOWN_TIMEOUT" default:"25s" help:"How long a stop waits for requests in flight."`
+	Retention       time.Duration `env:"TXSVC_RETENTION" default:"168h" help:"How long transactions are kept once their message is visible, and their ids refused for other requests; 0 keeps them for ever."`
 	logging
 }
 
@@ -92,6 +93,9 @@ func (s server) validate() error {
 	}
 	if s.MaxInFlight < 1 {
 		return errors.New("TXSVC_MAX_IN_FLIGHT must be at least 1")
+	}
+	if s.Retention != 0 && s.Retention < time.Minute {
+		return errors.New("TXSVC_RETENTION must be at least 1m, or 0 to keep transactions for ever")
 	}
 	host, _, err := net.SplitHostPort(s.Listen)
 	if err != nil {
