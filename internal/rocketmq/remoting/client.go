@@ -94,7 +94,7 @@ type Client struct {
 	routes   atomic.Pointer[map[string]*Route] // replaced, never changed
 	links    atomic.Pointer[map[string]*link]  // by broker name; replaced, never changed
 	mu       sync.Mutex                        // for replacing them, and for what follows
-	missing  map[string]time.Time              // since when name servers do not know a topic any more
+	vanished map[share]time.Time               // since when name servers miss a broker's share of a topic
 	started  bool
 	closed   bool
 }
@@ -104,7 +104,7 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, log: cfg.Logger, refresh: make(chan struct{}, 1), missing: make(map[string]time.Time)}
+	c := &Client{cfg: cfg, log: cfg.Logger, refresh: make(chan struct{}, 1), vanished: make(map[share]time.Time)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.checkbacks = newCheckbacks(cfg.CheckbackLimit, cfg.CheckbackQueued, cfg.Logger)
 	c.opts = &connOptions{

@@ -141,6 +141,22 @@ func TestDeletedTopicIsForgotten(t *testing.T) {
 	})
 }
 
+// A deleted topic is noticed without any message to it: the name server lists
+// the broker, and not its topic.
+func TestDeletedTopicIsNoticedWithoutTraffic(t *testing.T) {
+	c := newClient(t, func(cfg *Config) { cfg.RefreshEvery = 200 * time.Millisecond })
+	topic := newTopic(t, c, 1)
+	if err := newClient(t, nil).DeleteTopic(t.Context(), topic); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, func() error {
+		if route := (*c.routes.Load())[topic]; route != nil {
+			return fmt.Errorf("still kept: %+v", route)
+		}
+		return nil
+	})
+}
+
 func TestClosedClient(t *testing.T) {
 	c := newClient(t, nil)
 	topic, broker := newTopic(t, c, 1), anyBroker(t, c)

@@ -11,7 +11,6 @@ import (
 const (
 	retryDiscovery = time.Second            // after no name server answered
 	minRefreshGap  = 100 * time.Millisecond // between refreshes on demand
-	forgetTopic    = 2 * time.Minute        // a name server that restarts knows no topics for up to 60 s
 	forgetBroker   = 10 * time.Minute
 )
 
@@ -86,14 +85,13 @@ func (c *Client) RefreshRoute(ctx context.Context, topic string) (*Route, error)
 	}
 }
 
-// distrust reacts to a broker that refuses a topic which it should have: its
-// route is fetched again, and forgotten if name servers do not know it either.
+// distrust reacts to a broker that refuses a topic or a queue which it should
+// have: the route is fetched again, and of a topic that a broker does not know
+// nothing is kept that name servers do not know either.
 func (c *Client) distrust(topic string, err error) {
 	switch {
 	case IsCode(err, CodeTopicNotExist):
-		c.mu.Lock()
-		c.missing[topic] = time.Time{}
-		c.mu.Unlock()
+		c.doubt(topic)
 	case IsCode(err, CodeNoPermission), IsCode(err, CodeInvalidParameter), IsCode(err, CodeNotLeader):
 	default:
 		return
@@ -101,13 +99,12 @@ func (c *Client) distrust(topic string, err error) {
 	c.refreshSoon()
 }
 
-// fetchRoute asks for a route and keeps it. A topic that is no longer known is
-// forgotten only after a while: name servers that have just started know none.
+// fetchRoute asks for a route and keeps it.
 func (c *Client) fetchRoute(topic string) (*Route, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.ReplyTimeout)
 	defer cancel()
-	route, err := c.names.fetchRoute(ctx, topic)
-	if IsCode(err, CodeTopicNotExist) && c.missingFor(topic) > forgetTopic {
+	route, err := c.askRoute(ctx, topic)
+	if IsCode(err, CodeTopicNotExist) {
 		c.forgetRoute(topic)
 	}
 	if err != nil {
@@ -118,31 +115,16 @@ func (c *Client) fetchRoute(topic string) (*Route, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.missing, topic)
 	routes := maps.Clone(*c.routes.Load())
 	routes[topic] = &route
 	c.routes.Store(&routes)
 	return &route, nil
 }
 
-func (c *Client) missingFor(topic string) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, kept := (*c.routes.Load())[topic]; !kept {
-		return 0
-	}
-	since, ok := c.missing[topic]
-	if !ok {
-		since = time.Now()
-		c.missing[topic] = since
-	}
-	return time.Since(since)
-}
-
 func (c *Client) forgetRoute(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.missing, topic)
+	maps.DeleteFunc(c.vanished, func(s share, _ time.Time) bool { return s.topic == topic })
 	routes := maps.Clone(*c.routes.Load())
 	delete(routes, topic)
 	c.routes.Store(&routes)

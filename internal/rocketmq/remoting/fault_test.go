@@ -288,10 +288,42 @@ func nameserverKilled(t *testing.T, cfg Config, stack *devstack.Stack) {
 	}
 	sent := sendHalf(t, c, broker, topic, 0)
 	end(t, c, broker, topic, sent, Commit)
+	watched, stop := c.watchRoute(topic)
 	restart(t, stack.Namesrv())
 	eventually(t, 10*time.Second, func() error { return c.Status().NameserverErr })
+	eventually(t, 10*time.Second, func() error { // the broker has registered
+		masters, err := c.names.fetchMasters(t.Context())
+		if err == nil && len(masters) == 0 {
+			err = errors.New("the name server knows no broker")
+		}
+		return err
+	})
+	stop()
+	if lost := <-watched; lost > 0 {
+		t.Errorf("a name server that had just started made the client forget a topic: %d times seen", lost)
+	}
 	newTopic(t, c, 1)
 	awaitReady(t, c)
+}
+
+// watchRoute counts how often the topic's route is not in memory, until stopped.
+func (c *Client) watchRoute(topic string) (lost chan int, stop func()) {
+	lost, done := make(chan int, 1), make(chan struct{})
+	go func() {
+		count := 0
+		for {
+			select {
+			case <-done:
+				lost <- count
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			if (*c.routes.Load())[topic] == nil {
+				count++
+			}
+		}
+	}()
+	return lost, func() { close(done) }
 }
 
 // sendHalf sends a half message, again when the machine is too busy.

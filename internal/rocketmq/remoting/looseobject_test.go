@@ -50,6 +50,9 @@ func TestRouteOfSeveralBrokers(t *testing.T) {
 	if diff := cmp.Diff(want, route.Queues); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff([]string{"c"}, route.Absent); diff != "" {
+		t.Errorf("brokers without a master (-want +got):\n%s", diff)
+	}
 	if route.Queues[1].Writable() != 0 {
 		t.Errorf("a queue without the permission is writable")
 	}

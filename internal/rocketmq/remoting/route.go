@@ -21,6 +21,7 @@ const masterID = "0"
 type Route struct {
 	Topic   string
 	Queues  []QueueData // sorted by broker name; brokers without a master are left out
+	Absent  []string    // brokers of the topic that have slaves only, sorted
 	Fetched time.Time   // when a name server answered
 }
 
@@ -73,12 +74,16 @@ func decodeRoute(topic string, body []byte) (Route, error) {
 	}
 	route := Route{Topic: topic, Fetched: time.Now()}
 	for _, q := range data.QueueDatas {
-		if addr := masters[q.BrokerName]; addr != "" {
-			route.Queues = append(route.Queues, QueueData{
-				Broker: q.BrokerName, Addr: addr, Read: q.ReadQueueNums, Write: q.WriteQueueNums, Perm: q.Perm,
-			})
+		addr := masters[q.BrokerName]
+		if addr == "" {
+			route.Absent = append(route.Absent, q.BrokerName)
+			continue
 		}
+		route.Queues = append(route.Queues, QueueData{
+			Broker: q.BrokerName, Addr: addr, Read: q.ReadQueueNums, Write: q.WriteQueueNums, Perm: q.Perm,
+		})
 	}
+	slices.Sort(route.Absent)
 	slices.SortFunc(route.Queues, func(a, b QueueData) int { return cmp.Compare(a.Broker, b.Broker) })
 	return route, nil
 }
