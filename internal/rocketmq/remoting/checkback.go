@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Checkback is a broker's question what became of a half message's local
@@ -47,7 +48,7 @@ func (c *Client) onRequest(conn *conn, f Frame) {
 		return
 	}
 	if !f.isOneWay() {
-		_ = conn.oneWay(&request{op: "refusal", code: CodeNotSupported, flag: flagReply, opaque: f.Opaque})
+		_ = conn.oneWay(&request{op: "refusal", code: CodeNotSupported, flag: flagReply, opaque: f.Opaque}, time.Time{})
 	}
 }
 

@@ -30,10 +30,11 @@ func decodeBinaryHeader(header []byte) (Frame, error) {
 		return Frame{}, fmt.Errorf("%w: binary header of %d bytes", ErrFrame, len(header))
 	}
 	frame := Frame{
-		Codec:  CodecBinary,
-		Code:   int(int16(binary.BigEndian.Uint16(header))),
-		Opaque: int32(binary.BigEndian.Uint32(header[5:])),
-		Flag:   int32(binary.BigEndian.Uint32(header[9:])),
+		Codec:   CodecBinary,
+		Code:    int(int16(binary.BigEndian.Uint16(header))),
+		Version: int(int16(binary.BigEndian.Uint16(header[3:]))),
+		Opaque:  int32(binary.BigEndian.Uint32(header[5:])),
+		Flag:    int32(binary.BigEndian.Uint32(header[9:])),
 	}
 	in := binaryReader{text: string(header[binaryFixed:])}
 	frame.Remark = in.text32()

@@ -40,6 +40,7 @@ func decodeJSONHeader(header []byte) (Frame, error) {
 func unmarshalJSONHeader(header []byte) (Frame, error) {
 	var h struct {
 		Code      int                `json:"code"`
+		Version   int                `json:"version"`
 		Opaque    int32              `json:"opaque"`
 		Flag      int32              `json:"flag"`
 		Remark    string             `json:"remark"`
@@ -51,7 +52,7 @@ func unmarshalJSONHeader(header []byte) (Frame, error) {
 	if len(h.ExtFields) > maxFields {
 		return Frame{}, fmt.Errorf("%w: more than %d fields", ErrFrame, maxFields)
 	}
-	frame := Frame{Codec: CodecJSON, Code: h.Code, Opaque: h.Opaque, Flag: h.Flag, Remark: h.Remark}
+	frame := Frame{Codec: CodecJSON, Code: h.Code, Version: h.Version, Opaque: h.Opaque, Flag: h.Flag, Remark: h.Remark}
 	for key, value := range h.ExtFields {
 		if value != nil {
 			frame.Fields = append(frame.Fields, Field{Key: key, Value: *value})

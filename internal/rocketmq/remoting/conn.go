@@ -145,11 +145,11 @@ func (c *conn) await(ctx context.Context, ca *call) error {
 
 // oneWay queues a request, or a reply to the peer's request, that gets no
 // answer. It does not wait until it is written.
-func (c *conn) oneWay(req *request) error {
+func (c *conn) oneWay(req *request, writeBefore time.Time) error {
 	if req.flag&flagReply == 0 {
 		req.flag |= flagOneWay
 	}
-	if _, err := c.enqueue(req, time.Time{}); err != nil {
+	if _, err := c.enqueue(req, writeBefore); err != nil {
 		return notSent(req.op, c.addr, err)
 	}
 	return nil

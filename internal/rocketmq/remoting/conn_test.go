@@ -315,7 +315,7 @@ func TestQueueIsLimited(t *testing.T) {
 
 func TestOneWay(t *testing.T) {
 	c, p := newPeer(t, nil)
-	if err := c.oneWay(&request{op: "test", body: []byte("one way")}); err != nil {
+	if err := c.oneWay(&request{op: "test", body: []byte("one way")}, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if frame := p.next("one way"); !frame.isOneWay() {

@@ -45,13 +45,14 @@ type Field struct{ Key, Value string }
 
 // Frame is one frame as received.
 type Frame struct {
-	Codec  Codec
-	Code   int // request code, or response code in a reply
-	Opaque int32
-	Flag   int32
-	Remark string
-	Fields []Field
-	Body   []byte
+	Codec   Codec
+	Code    int // request code, or response code in a reply
+	Version int // of the sender's RocketMQ: an ordinal of MQVersion
+	Opaque  int32
+	Flag    int32
+	Remark  string
+	Fields  []Field
+	Body    []byte
 }
 
 // Get returns the value of a field, or "" when it is not there. RocketMQ does

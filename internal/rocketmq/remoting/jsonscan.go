@@ -21,7 +21,7 @@ func scanJSONHeader(s string) (frame Frame, ok bool) {
 		case "flag":
 			frame.Flag = int32(in.number())
 		case "version":
-			in.number()
+			frame.Version = int(in.number())
 		case "remark":
 			frame.Remark, _ = in.text()
 		case "language", "serializeTypeCurrentRPC":

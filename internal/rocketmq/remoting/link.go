@@ -37,6 +37,7 @@ type link struct {
 	mu       sync.Mutex
 	lastErr  error
 	lastBeat time.Time // when the last heartbeat was answered
+	version  int       // of the broker, as that answer says
 	listed   time.Time // when a name server last listed the broker
 }
 
@@ -112,6 +113,9 @@ func (l *link) awaitBeat(ctx context.Context, c *conn, beat *call) error {
 	reply, err := c.wait(ctx, l.heartbeat.op, beat)
 	if err == nil {
 		err = answer(l.heartbeat.op, c.addr, &reply)
+		l.mu.Lock()
+		l.version = reply.Version
+		l.mu.Unlock()
 	}
 	l.note(ctx, err)
 	return err

@@ -17,6 +17,8 @@ const (
 	PropRealQueue   = "REAL_QID"
 	PropCheckTimes  = "TRANSACTION_CHECK_TIMES"
 	PropImmunity    = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+	PropDelay       = "DELAY"            // the level, a number
+	PropDeliverAt   = "TIMER_DELIVER_MS" // milliseconds since 1970
 )
 
 // maxProperties is what a broker stores: the length is a signed 16-bit number,

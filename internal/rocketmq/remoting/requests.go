@@ -17,4 +17,5 @@ const (
 	codeDeleteTopic      = 215
 	codeForgetTopic      = 216 // at a name server
 	codeSendV2           = 310
+	codeSendBatch        = 320
 )

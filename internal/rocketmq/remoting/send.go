@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -65,23 +66,68 @@ type SendResult struct {
 // Send stores a message on a broker (SEND_MESSAGE_V2). Errors are a CallError, or
 // a BrokerError when the broker refused; then it is not stored.
 func (c *Client) Send(ctx context.Context, broker string, m *SendRequest) (SendResult, error) {
-	h := &sendHeader{group: c.cfg.Group, broker: broker, m: m, uniqKey: m.UniqKey, born: m.BornAt.UnixMilli()}
+	req, uniqKey, err := c.sendRequest(broker, m)
+	if err != nil {
+		return SendResult{}, err
+	}
+	return c.send(ctx, broker, m.Topic, uniqKey, req, m.WriteBefore)
+}
+
+// SendOneWay hands a message to the connection, and asks for no answer: nobody is
+// told whether it arrives, or whether the broker stores it. The error, always an
+// ErrNotSent, says that there is no connection, or too much waits for it already.
+// WriteBefore counts.
+func (c *Client) SendOneWay(broker string, m *SendRequest) error {
+	req, _, err := c.sendRequest(broker, m)
+	if err != nil {
+		return err
+	}
+	return c.sendOneWay(broker, req, m.WriteBefore)
+}
+
+// sendRequest makes the frame of a message, and tells its UNIQ_KEY.
+func (c *Client) sendRequest(broker string, m *SendRequest) (*request, string, error) {
+	h := &sendHeader{
+		group: c.cfg.Group, broker: broker, topic: m.Topic, queue: m.QueueID, flag: m.Flag, properties: m.Properties,
+		uniqKey: m.UniqKey, half: m.Half, born: bornAt(m.BornAt),
+	}
 	if h.uniqKey == "" {
 		h.uniqKey = UniqKey()
 	}
-	if m.BornAt.IsZero() {
-		h.born = time.Now().UnixMilli()
-	}
 	req := &request{op: "send", code: codeSendV2, header: h, body: m.Body}
 	if err := m.check(); err != nil {
-		return SendResult{}, notSent(req.op, broker, err)
+		return nil, "", notSent(req.op, broker, err)
 	}
-	reply, err := c.callBroker(ctx, broker, req, m.WriteBefore)
+	return req, h.uniqKey, nil
+}
+
+func bornAt(t time.Time) int64 {
+	if t.IsZero() {
+		t = time.Now()
+	}
+	return t.UnixMilli()
+}
+
+func (c *Client) send(ctx context.Context, broker, topic, uniqKey string, req *request, writeBefore time.Time) (SendResult, error) {
+	reply, err := c.callBroker(ctx, broker, req, writeBefore)
 	if err != nil && !accepted(&reply) {
-		c.distrust(m.Topic, err)
+		c.distrust(topic, err)
 		return SendResult{}, err
 	}
-	return decodeSendResult(req.op, &reply, h.uniqKey)
+	return decodeSendResult(req.op, &reply, uniqKey)
+}
+
+func (c *Client) sendOneWay(broker string, req *request, writeBefore time.Time) error {
+	l := (*c.links.Load())[broker]
+	if l == nil {
+		c.refreshSoon()
+		return notSent(req.op, broker, ErrUnknownBroker)
+	}
+	conn, err := l.conn()
+	if err != nil {
+		return notSent(req.op, l.addr, err)
+	}
+	return conn.oneWay(req, writeBefore)
 }
 
 // check refuses what the wire cannot carry. An empty body has no place in
@@ -109,6 +155,7 @@ func decodeSendResult(op string, reply *Frame, uniqKey string) (SendResult, erro
 		OffsetMsgID: reply.Get("msgId"), TransactionID: reply.Get("transactionId"),
 	}
 	var err error
+	result.OffsetMsgID, _, _ = strings.Cut(result.OffsetMsgID, ",") // of a batch the first message's
 	if result.StoreHost, result.CommitLogOffset, err = parseOffsetMsgID(result.OffsetMsgID); err != nil {
 		return SendResult{}, &CallError{Op: op, Kind: ErrReplyMissing, Cause: err}
 	}
@@ -123,29 +170,36 @@ func decodeSendResult(op string, reply *Frame, uniqKey string) (SendResult, erro
 
 // sendHeader is SendMessageRequestHeaderV2 of RocketMQ.
 type sendHeader struct {
-	group, broker, uniqKey string
-	born                   int64
-	m                      *SendRequest
+	group, broker, topic string
+	uniqKey              string // empty for a batch: its messages have theirs
+	queue                int
+	flag                 int32
+	properties           Properties
+	half, batch          bool
+	born                 int64
 }
 
 func (h *sendHeader) appendFields(w *fieldWriter) {
 	own := [...]Property{{PropUniqKey, h.uniqKey}, {PropPrepared, "true"}, {PropGroup, h.group}}
 	added, sysFlag := own[:1], int64(0)
-	if h.m.Half {
+	switch {
+	case h.half:
 		added, sysFlag = own[:], sysPrepared
+	case h.batch:
+		added = nil
 	}
 	w.str("a", h.group)
-	w.str("b", h.m.Topic)
+	w.str("b", h.topic)
 	w.str("c", defaultTopic)
 	w.num("d", defaultTopicQueues)
-	w.num("e", int64(h.m.QueueID))
+	w.num("e", int64(h.queue))
 	w.num("f", sysFlag)
 	w.num("g", h.born)
-	w.num("h", int64(h.m.Flag))
-	w.props("i", h.m.Properties, added)
+	w.num("h", int64(h.flag))
+	w.props("i", h.properties, added)
 	w.num("j", 0)
 	w.flag("k", false)
 	w.num("l", 0)
-	w.flag("m", false)
+	w.flag("m", h.batch)
 	w.str("n", h.broker)
 }

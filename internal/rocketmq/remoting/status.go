@@ -18,7 +18,22 @@ type BrokerStatus struct {
 	Name, Addr  string
 	Connected   bool
 	HeartbeatAt time.Time // when one was answered last
+	Version     int       // of its RocketMQ, see VersionTimer; 0 until a heartbeat was answered
 	Err         error     // of the last heartbeat or attempt to connect
+}
+
+// VersionTimer is the first version whose brokers deliver messages at a given time
+// (the ordinal of V5_0_0 in RocketMQ's MQVersion). Older ones take no notice of
+// the property, and deliver at once.
+const VersionTimer = 413
+
+// BrokerVersion returns the version of a broker's RocketMQ as BrokerStatus has it.
+func (c *Client) BrokerVersion(broker string) int {
+	l := (*c.links.Load())[broker]
+	if l == nil {
+		return 0
+	}
+	return l.status().Version
 }
 
 // Ready reports whether the broker is connected and has answered the latest
@@ -41,7 +56,7 @@ func (l *link) status() BrokerStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return BrokerStatus{
-		Name: l.name, Addr: l.addr, Connected: l.current.Load() != nil, HeartbeatAt: l.lastBeat, Err: l.lastErr,
+		Name: l.name, Addr: l.addr, Connected: l.current.Load() != nil, HeartbeatAt: l.lastBeat, Version: l.version, Err: l.lastErr,
 	}
 }
 
