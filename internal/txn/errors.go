@@ -21,6 +21,7 @@ const (
 	CodeIdempotencyMismatch Code = "idempotency_mismatch"
 	CodeOverloaded          Code = "overloaded"
 	CodeBrokerUnavailable   Code = "broker_unavailable"
+	CodeUnconfirmed         Code = "unconfirmed"
 	CodeDatabaseUnavailable Code = "database_unavailable"
 	CodeInternal            Code = "internal"
 )
@@ -40,8 +41,10 @@ type Error struct {
 	Rejection *Rejection
 	// TransactionID is set where a row says the same, so that a client that gave no id can ask for it.
 	TransactionID string
-	RetryAfter    time.Duration // 0: none
-	Cause         error
+	// MessageIDs are set where messages may be stored without the broker's having said so, so that a client can look for them.
+	MessageIDs []string
+	RetryAfter time.Duration // 0: none
+	Cause      error
 }
 
 // Error returns code and detail, with the cause where there is one.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -234,12 +233,6 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byt
 	return t, err
 }
 
-// How often a busy broker is waited for, and for how long at most the first time; it doubles with every further one.
-const (
-	busyPauses     = 4
-	firstBusyPause = 100 * time.Millisecond
-)
-
 // sendHalf stores a half message for the attempt. A try whose reply is missing may have left one behind: it has another
 // UNIQ_KEY than the next, no row will ever name it, and the broker's check-back rolls it back.
 func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
@@ -249,9 +242,10 @@ func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
 		if a.Half, err = s.storeHalf(ctx, a.Message); err == nil {
 			return nil
 		}
+		pause, patient := BusyPause(busy)
 		switch {
-		case errors.Is(err, ErrBusy) && busy < busyPauses: // a cold or loaded broker takes more in a moment
-			time.Sleep(rand.N(firstBusyPause << busy))
+		case errors.Is(err, ErrBusy) && patient: // a cold or loaded broker takes more in a moment
+			time.Sleep(pause)
 			busy++
 		case errors.Is(err, ErrNotSent), errors.Is(err, ErrReplyMissing):
 			attempt++

@@ -71,6 +71,8 @@ type Message struct {
 	Body        []byte
 	Queue       Queue
 	Immunity    time.Duration // before the first check-back; 0 leaves it to the broker
+	DelayLevel  int           // of a message without a transaction: RocketMQ's delay level; 0 for none
+	DeliverAt   time.Time     // of a message without a transaction: not visible before; zero for at once
 }
 
 // Half names one stored half message, or one copy of it that the broker made when it asked back: what END_TRANSACTION

@@ -61,9 +61,7 @@ func (r *Request) validate(kind *Kind) error {
 	if len(r.Payload) == 0 {
 		errs.add("/payload", "is required")
 	}
-	checkTag(&errs, r.Tag)
-	checkKeys(&errs, r.Keys)
-	checkProperties(&errs, r.Properties)
+	r.labels().check(&errs, "")
 	if len(errs) > 0 {
 		return Invalid(errs...)
 	}
@@ -101,19 +99,19 @@ func checkShardKey(errs *fieldErrors, key string) {
 	checkText(errs, "/shard_key", key)
 }
 
-func checkTag(errs *fieldErrors, tag string) {
+func checkTag(errs *fieldErrors, pointer, tag string) {
 	if len(tag) > 127 {
-		errs.add("/tag", "has %d bytes, at most 127 are allowed", len(tag))
+		errs.add(pointer, "has %d bytes, at most 127 are allowed", len(tag))
 	}
 	if strings.Contains(tag, "||") || strings.TrimSpace(tag) != tag || tag == "*" {
-		errs.add("/tag", "must not contain ||, begin or end with a space, or be *: consumers could not subscribe to it")
+		errs.add(pointer, "must not contain ||, begin or end with a space, or be *: consumers could not subscribe to it")
 	}
-	checkText(errs, "/tag", tag)
+	checkText(errs, pointer, tag)
 }
 
-func checkKeys(errs *fieldErrors, keys []string) {
+func checkKeys(errs *fieldErrors, within string, keys []string) {
 	for i, key := range keys {
-		pointer := "/keys/" + strconv.Itoa(i)
+		pointer := within + "/" + strconv.Itoa(i)
 		if key == "" || strings.ContainsAny(key, " \t\r\n") {
 			errs.add(pointer, "must not be empty or contain spaces: RocketMQ separates keys with them")
 		}
@@ -121,9 +119,9 @@ func checkKeys(errs *fieldErrors, keys []string) {
 	}
 }
 
-func checkProperties(errs *fieldErrors, properties map[string]string) {
+func checkProperties(errs *fieldErrors, within string, properties map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		pointer := "/properties/" + escapePointer(name)
+		pointer := within + "/" + escapePointer(name)
 		switch {
 		case name == "":
 			errs.add(pointer, "a property needs a name")
@@ -152,27 +150,17 @@ func escapePointer(token string) string {
 
 // checkSize bounds what the broker would refuse after the fact.
 func (r *Request) checkSize() error {
-	keys, named := 0, 0
-	for _, key := range r.Keys {
-		keys += len(key) + 1
-	}
-	for name, value := range r.Properties {
-		named += len(name) + len(value) + 2
-	}
-	properties := len(r.ID) + len(r.ShardKey) + len(r.Tag) + keys + named
-	if properties > MaxPropertiesSize {
-		pointer := "/properties"
-		if keys > named {
-			pointer = "/keys"
-		}
-		return Invalid(FieldError{pointer, fmt.Sprintf("properties, keys, tag, id and shard key have %d bytes together, at most %d are allowed",
-			properties, MaxPropertiesSize)})
+	properties, tooMany := r.labels().size("", len(r.ID)+len(r.ShardKey), ", id and shard key")
+	if tooMany != nil {
+		return Invalid(*tooMany)
 	}
 	if size := len(r.Payload) + properties; size > MaxMessageSize {
 		return Errorf(CodePayloadTooLarge, "payload and properties have %d bytes, the broker accepts %d", size, MaxMessageSize)
 	}
 	return nil
 }
+
+func (r *Request) labels() *Labels { return &Labels{r.Tag, r.Keys, r.Properties} }
 
 // hash identifies the request for idempotency: everything a client can say except the id, byte for byte.
 func (r *Request) hash() []byte {
