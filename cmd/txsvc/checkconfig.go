@@ -21,7 +21,7 @@ func (c *checkConfigCommand) Run(out output) error {
 	if c.Config == "" {
 		return errors.New("no file given: name it, or set TXSVC_CONFIG")
 	}
-	file, err := config.Load(c.Config)
+	file, err := config.Load(c.Config, selectors)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 
 func (c *devCommand) kinds() (*config.File, error) {
 	if c.Config != "" {
-		return config.Load(c.Config)
+		return config.Load(c.Config, selectors)
 	}
 	return config.Dev()
 }

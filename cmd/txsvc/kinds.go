@@ -17,17 +17,20 @@ var handlers = map[string]localtx.Program{
 	"orders": orders.Handler{},
 }
 
+// selectors are the types of selectors in Go that a configuration can name, beside the shipped ones. Add your own here.
+var selectors = selector.Registry{}
+
 // buildKinds makes what the service runs of what the configuration says, sorted by name.
 func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, error) {
 	kinds, programs := make([]*txn.Kind, 0, len(file.Kinds)), make(map[string]localtx.Program, len(file.Kinds))
 	for _, name := range slices.Sorted(maps.Keys(file.Kinds)) {
 		c := file.Kinds[name]
-		s, err := selector.New(c.Selector)
+		to, err := destination(c.Topic, c.Selector, c.Ordered)
 		if err != nil {
-			return nil, nil, fmt.Errorf("selector of kind %s: %w", name, err)
+			return nil, nil, fmt.Errorf("kind %s: %w", name, err)
 		}
 		kind := &txn.Kind{
-			Name: name, Path: c.Path, Destination: txn.Destination{Topic: c.Topic, Selector: s, OnChange: txn.OnChangeRemap}, Tag: c.Tag, Schema: c.Schema, Immunity: c.Immunity,
+			Name: name, Path: c.Path, Destination: to, Tag: c.Tag, Schema: c.Schema, Immunity: c.Immunity,
 			Timeout: c.Timeout, Local: "sql", Ordered: c.Ordered, Outbox: c.Outbox, Fallback: c.Fallback, BodyResult: c.BodyResult,
 		}
 		programs[name] = localtx.NewSQL(c.Local.SQL)
@@ -46,6 +49,23 @@ func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, err
 		kinds = append(kinds, kind)
 	}
 	return kinds, programs, nil
+}
+
+// destination settles what becomes of keys whose queue changes: ordered kinds would rather wait than leave their queue.
+func destination(topic string, spec selector.Spec, ordered bool) (txn.Destination, error) {
+	s, err := selectors.New(spec)
+	if err != nil {
+		return txn.Destination{}, fmt.Errorf("the selector of topic %s: %w", topic, err)
+	}
+	onChange := spec.OnChange
+	switch {
+	case onChange != "":
+	case ordered:
+		onChange = txn.OnChangeRefuse
+	default:
+		onChange = txn.OnChangeRemap
+	}
+	return txn.Destination{Topic: topic, Selector: s, OnChange: onChange}, nil
 }
 
 func topicsOf(kinds []*txn.Kind) []string {

@@ -35,7 +35,7 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	if c.Config == "" {
 		return errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds (see README.md)")
 	}
-	file, err := config.Load(c.Config)
+	file, err := config.Load(c.Config, selectors)
 	if err != nil {
 		return err
 	}

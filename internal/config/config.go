@@ -6,8 +6,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +29,8 @@ type File struct {
 	Name   string           // of the file, for errors
 	Kinds  map[string]Kind  // by name; at least one
 	Topics map[string]Topic // by name; also those that only a kind names
+
+	Warnings []Problem // what is allowed and is rarely meant, in order
 }
 
 // Kind is one entry of kinds, with its defaults filled in.
@@ -94,28 +98,34 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Load reads the file. A mistake in it is an *Error.
-func Load(name string) (*File, error) {
+// Load reads the file. A mistake in it is an *Error. Own has the types of selectors that the binary adds.
+func Load(name string, own ...selector.Registry) (*File, error) {
 	text, err := os.ReadFile(name) //nolint:gosec // the operator names it
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	return Parse(name, text, os.DirFS(filepath.Dir(name)))
+	return Parse(name, text, os.DirFS(filepath.Dir(name)), own...)
 }
 
-// Parse reads the text of a file whose name is used in errors only. Schemas are read from dir, the file's directory.
-func Parse(name string, text []byte, dir fs.FS) (*File, error) {
-	r := &reader{text: string(text), dir: dir, paths: make(map[string]string)}
+// Parse reads the text of a file whose name is used in errors only. Schemas are read from dir, the file's directory. Own
+// is that of Load.
+func Parse(name string, text []byte, dir fs.FS, own ...selector.Registry) (*File, error) {
+	r := &reader{text: string(text), dir: dir, own: make(selector.Registry), paths: make(map[string]string)}
+	for _, types := range own {
+		maps.Copy(r.own, types)
+	}
 	file := r.file()
 	if len(r.problems) == 0 {
-		file.Name = name
+		file.Name, file.Warnings = name, inOrder(r.warnings)
 		return file, nil
 	}
-	slices.SortStableFunc(r.problems, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
+	return nil, &Error{Name: name, Problems: inOrder(r.problems)}
+}
+
+// inOrder sorts problems by their places.
+func inOrder(problems []Problem) []Problem {
+	slices.SortStableFunc(problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return nil, &Error{Name: name, Problems: r.problems}
+	return problems
 }

@@ -220,16 +220,14 @@ func TestParseRefuses(t *testing.T) {
 		{"fallback to outbox", kind("fallback: outbox"), "3:15: kinds.a.b.fallback: outbox is not supported by this version"},
 		{"body", kind("body: result"), "3:11: kinds.a.b.body: not supported by this version"},
 		{"external", kind("local:\n  external: {check_url: 'https://example.com'}"), "4:17: kinds.a.b.local.external: not supported by this version"},
-		{"consistent", kind("selector: {type: consistent}"), "3:22: kinds.a.b.selector.type: selector type consistent is not supported by this version"},
-		{"lanes", kind("selector: {type: lanes, by: selector_arg, lanes: {}}"), "3:22: kinds.a.b.selector.type: selector type lanes is not supported by this version"},
 
 		// Selectors.
 		{"selector is text", kind("selector: hash"), "3:15: kinds.a.b.selector: " + noMapping},
 		{"selector without type", kind("selector: {}"), "3:15: kinds.a.b.selector: type is required"},
 		{"selector with an empty type", kind("selector: {type: ''}"), "3:22: kinds.a.b.selector.type: must not be empty"},
-		{"unknown selector", kind("selector: {type: hsah}"), `3:22: kinds.a.b.selector.type: selector type "hsah" is unknown; there are hash, java_hash, queue, round_robin`},
-		{"selector with more", kind("selector: {type: hash, by: x}"), "3:28: kinds.a.b.selector.by: unknown field; known are type"},
-		{"selector of a topic", kind("tag: x") + "topics:\n  t: {selector: {type: lanes}}\n", "7:24: topics.t.selector.type: selector type lanes is not supported by this version"},
+		{"unknown selector", kind("selector: {type: hsah}"), `3:22: kinds.a.b.selector.type: selector type "hsah" is unknown; there are consistent, hash, java_hash, lanes, queue, round_robin`},
+		{"selector with more", kind("selector: {type: hash, by: x}"), "3:28: kinds.a.b.selector.by: unknown field; known are on_change, type"},
+		{"selector of a topic", kind("tag: x") + "topics:\n  t: {selector: {type: lame}}\n", `7:24: topics.t.selector.type: selector type "lame" is unknown; there are consistent, hash, java_hash, lanes, queue, round_robin`},
 		{"unknown field of a topic", kind("tag: x") + "topics:\n  t: {queues: 8}\n", "7:7: topics.t.queues: unknown field; known are selector"},
 		{"topics is a list", kind("tag: x") + "topics: [t]\n", "6:9: topics: " + noMapping},
 		{"topic without value", kind("tag: x") + "topics:\n  t:\n", "7:6: topics.t: " + noMapping},
@@ -266,8 +264,8 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestParseTellsEveryMistakeInOrder(t *testing.T) {
-	_, err := parse("topics:\n  t: {selector: {type: lanes}}\nkinds:\n  A:\n    ordered: true\n    local: {sql: begin}\n    typo: 1\n")
-	want := `kinds.yaml:2:24: topics.t.selector.type: selector type lanes is not supported by this version
+	_, err := parse("topics:\n  t: {selector: {type: lame}}\nkinds:\n  A:\n    ordered: true\n    local: {sql: begin}\n    typo: 1\n")
+	want := `kinds.yaml:2:24: topics.t.selector.type: selector type "lame" is unknown; there are consistent, hash, java_hash, lanes, queue, round_robin
 kinds.yaml:4:3: kinds.A: the name of a kind has at most 100 small letters and digits, in parts joined by . _ or -
 kinds.yaml:4:3: kinds.A: topic is required
 kinds.yaml:5:14: kinds.A.ordered: not supported by this version

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -213,27 +212,4 @@ func (r *reader) topics(f field, file *File) {
 		})
 		file.Topics[e.name] = topic
 	}
-}
-
-// selector reads a selector. The type comes first: the fields of a type that this version does not have are not looked at.
-func (r *reader) selector(f field) selector.Spec {
-	var spec selector.Spec
-	entries, ok := r.entries(f)
-	if !ok {
-		return spec
-	}
-	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == "type" })
-	if i < 0 {
-		r.problem(f, "type is required")
-		return spec
-	}
-	if spec.Type = r.string(entries[i].field); spec.Type == "" {
-		return spec
-	}
-	if _, err := selector.New(spec); err != nil {
-		r.problem(entries[i].field, "%v", err)
-		return spec
-	}
-	r.fields(entries, map[string]func(field){"type": func(field) {}})
-	return spec
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/txsvc/txsvc/internal/selector"
 )
 
 const unsupported = "not supported by this version"
@@ -21,8 +23,10 @@ const unsupported = "not supported by this version"
 type reader struct {
 	text     string
 	dir      fs.FS
+	own      selector.Registry
 	paths    map[string]string // endpoints so far, and whose they are
 	problems []Problem
+	warnings []Problem
 }
 
 // field is a value with the path that leads to it.

@@ -2,6 +2,7 @@ package selector
 
 import (
 	"fmt"
+	"maps"
 	"sync/atomic"
 )
 
@@ -23,4 +24,32 @@ func (r *reasons) of(n, i int) string {
 	}
 	r.texts.Store(&texts)
 	return texts[i]
+}
+
+// maxJoined bounds what a joined keeps: an own selector may give every message another reason.
+const maxJoined = 1024
+
+// joined keeps texts with the same prefix, so that none is put together while a message is on its way.
+type joined struct {
+	prefix string
+	texts  atomic.Pointer[map[string]string] // from what is behind the prefix; never changed, but replaced
+}
+
+// with returns the prefix and the rest.
+func (j *joined) with(rest string) string {
+	texts := j.texts.Load()
+	if texts == nil {
+		texts = new(map[string]string)
+	}
+	if text, ok := (*texts)[rest]; ok {
+		return text
+	}
+	text := j.prefix + rest
+	if len(*texts) < maxJoined {
+		next := make(map[string]string, len(*texts)+1)
+		maps.Copy(next, *texts)
+		next[rest] = text
+		j.texts.Store(&next)
+	}
+	return text
 }

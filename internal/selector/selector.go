@@ -2,10 +2,18 @@
 // replica. It imports txn only.
 //
 // A selector that cannot choose says why in a *txn.Error; it never falls back to another queue.
+//
+// Selectors keep what they work out of a list of queues. They know a list again by its memory, so a list that was given
+// must not be changed afterwards: another list is another slice.
+//
+// A user's own type of selector is a [Factory] in a [Registry]: its name then stands in a configuration as type, and as
+// within of lanes. The example shows one.
 package selector
 
 import (
-	"fmt"
+	"cmp"
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,55 +24,133 @@ import (
 const (
 	TypeHash       = "hash"        // FNV-1a 64 of the shard key, modulo the number of queues
 	TypeJavaHash   = "java_hash"   // the queue that the Java client's SelectMessageQueueByHash picks for the shard key
+	TypeConsistent = "consistent"  // the queue with the highest score for the shard key: few keys move when queues do
 	TypeQueue      = "queue"       // the queue that selector_arg names
+	TypeLanes      = "lanes"       // a named set of queues, then another selector within it
 	TypeRoundRobin = "round_robin" // one after the other, whatever the key
 )
 
 // Default is the type used where the configuration names none.
 const Default = TypeHash
 
-// makers has one entry per type that this version has.
+// makers has the shipped types that have no options.
 var makers = map[string]func() txn.Selector{
 	TypeHash: func() txn.Selector { return &hash{reasons: reasons{format: "fnv1a64(shard_key) mod %d = %d"}} },
 	TypeJavaHash: func() txn.Selector {
 		return &javaHash{reasons: reasons{format: "abs(hashCode(shard_key) mod %d) = %d"}}
 	},
+	TypeConsistent: func() txn.Selector {
+		return &consistent{reasons: reasons{format: "rendezvous(shard_key) of %d = %d"}}
+	},
 	TypeQueue:      func() txn.Selector { return named{} },
 	TypeRoundRobin: newRoundRobin,
 }
 
-// later are the types of the contract that this version does not have.
-var later = []string{"consistent", "lanes"}
-
 // Spec says which selector a topic or a kind has.
 type Spec struct {
-	Type string
+	Type     string       // empty: Default
+	OnChange txn.OnChange // empty: not given
+	Lanes    *Lanes       // of TypeLanes
+	Options  Decode       // of a user's own type; nil: none were given
 }
 
-// New returns the selector of the spec; an empty type is the default. Selectors are safe for concurrent use. One that
-// belongs to one topic allocates nothing per message: the texts of its reasons are kept for one number of queues.
-func New(spec Spec) (txn.Selector, error) {
-	name := spec.Type
-	if name == "" {
-		name = Default
+// New returns the selector of the spec, of the shipped types; see Registry.New.
+func New(spec Spec) (txn.Selector, error) { return Registry(nil).New(spec) }
+
+// New returns the selector of the spec. Selectors are safe for concurrent use. One that belongs to one topic allocates
+// next to nothing per message: what it works out is kept for one list of queues. An error holds all mistakes of the spec:
+// see OptionErrors.
+func (r Registry) New(spec Spec) (txn.Selector, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	s, wrong := r.build(spec, 0)
+	switch spec.OnChange {
+	case "", txn.OnChangeRemap, txn.OnChangeRefuse:
+	default:
+		wrong = append(wrong, OptionErrorf("/on_change", "must be %s or %s", txn.OnChangeRemap, txn.OnChangeRefuse))
+	}
+	if len(wrong) > 0 {
+		return nil, join(wrong)
+	}
+	return s, nil
+}
+
+// build makes a selector that stands within as many lanes as depth says.
+func (r Registry) build(spec Spec, depth int) (txn.Selector, []*OptionError) {
+	name := cmp.Or(spec.Type, Default)
+	if name == TypeLanes {
+		return r.lanes(spec.Lanes, depth)
 	}
 	if maker, ok := makers[name]; ok {
 		return maker(), nil
 	}
-	if slices.Contains(later, name) {
-		return nil, fmt.Errorf("selector type %s is not supported by this version", name)
+	if factory, ok := r[name]; ok {
+		return makeOwn(name, factory, spec.Options)
 	}
-	return nil, fmt.Errorf("selector type %q is unknown; there are %s", name, strings.Join(Types(), ", "))
+	return nil, []*OptionError{OptionErrorf("/type", "selector type %q is unknown; there are %s", name, strings.Join(r.Types(), ", "))}
 }
 
-// Types returns the names of the types, sorted.
-func Types() []string {
-	names := make([]string, 0, len(makers))
-	for name := range makers {
-		names = append(names, name)
+// Types returns the names of the shipped types, sorted.
+func Types() []string { return Registry(nil).Types() }
+
+// Types returns the names of all types, the shipped ones too, sorted.
+func (r Registry) Types() []string {
+	names := append(slices.Collect(maps.Keys(makers)), TypeLanes)
+	return slices.Sorted(slices.Values(slices.AppendSeq(names, maps.Keys(r))))
+}
+
+// OptionError is one mistake in the options of a selector. A configuration's reader adds line and column.
+type OptionError struct {
+	Pointer string // RFC 6901, from the selector's mapping; empty for the whole
+	Err     error
+}
+
+// Error returns the pointer and what is wrong there.
+func (e *OptionError) Error() string {
+	if e.Pointer == "" {
+		return e.Err.Error()
 	}
-	slices.Sort(names)
-	return names
+	return e.Pointer + ": " + e.Err.Error()
+}
+
+// Unwrap returns what is wrong.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+// OptionErrors returns every mistake that an error of New or of a Factory holds.
+func OptionErrors(err error) []*OptionError {
+	if err == nil {
+		return nil
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost one
+		var list []*OptionError
+		for _, one := range many.Unwrap() {
+			list = append(list, OptionErrors(one)...)
+		}
+		return list
+	}
+	if one, ok := errors.AsType[*OptionError](err); ok {
+		return []*OptionError{one}
+	}
+	return []*OptionError{{Err: err}}
+}
+
+// join makes one error of mistakes.
+func join(wrong []*OptionError) error {
+	list := make([]error, len(wrong))
+	for i, e := range wrong {
+		list[i] = e
+	}
+	return errors.Join(list...)
+}
+
+// beneath puts a prefix before the pointers of mistakes.
+func beneath(prefix string, wrong []*OptionError) []*OptionError {
+	list := make([]*OptionError, len(wrong))
+	for i, e := range wrong {
+		list[i] = &OptionError{prefix + e.Pointer, e.Err}
+	}
+	return list
 }
 
 // noQueue answers a topic without any writable queue. Callers give at least one; this keeps a modulo from panicking.

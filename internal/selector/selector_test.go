@@ -18,11 +18,29 @@ import (
 
 func mustNew(t testing.TB, name string) txn.Selector {
 	t.Helper()
-	s, err := New(Spec{Type: name})
+	spec := Spec{Type: name}
+	if name == TypeLanes {
+		spec.Lanes = &Lanes{By: "header:X-Lane", Lanes: []Lane{{Name: "canary", Queues: ids(0, 1, 2), Share: 5}, {Name: "default", Queues: ids(0, 1, 2, 3, 4, 5, 6, 7)}}}
+	}
+	return mustMake(t, spec)
+}
+
+func mustMake(t testing.TB, spec Spec) txn.Selector {
+	t.Helper()
+	s, err := New(spec)
 	if err != nil {
-		t.Fatalf("New(%q): %v", name, err)
+		t.Fatalf("New(%+v): %v", spec, err)
 	}
 	return s
+}
+
+// ids names queues on every broker.
+func ids(ids ...int) []QueueRef {
+	refs := make([]QueueRef, len(ids))
+	for i, id := range ids {
+		refs[i].ID = id
+	}
+	return refs
 }
 
 // onBroker returns the queues 0 to n-1 of one broker.
@@ -55,9 +73,9 @@ func TestNew(t *testing.T) {
 		{spec: "java_hash", want: "java_hash"},
 		{spec: "queue", want: "queue"},
 		{spec: "round_robin", want: "round_robin"},
-		{spec: "consistent", wantErr: "selector type consistent is not supported by this version"},
-		{spec: "lanes", wantErr: "selector type lanes is not supported by this version"},
-		{spec: "Hash", wantErr: `selector type "Hash" is unknown; there are hash, java_hash, queue, round_robin`},
+		{spec: "consistent", want: "consistent"},
+		{spec: "lanes", wantErr: "by and lanes are required"},
+		{spec: "Hash", wantErr: `/type: selector type "Hash" is unknown; there are consistent, hash, java_hash, lanes, queue, round_robin`},
 	} {
 		got, err := New(Spec{Type: tt.spec})
 		switch {
@@ -115,7 +133,7 @@ func TestReasonTellsNumberAndIndex(t *testing.T) {
 
 // Keyed selectors give one key one queue, in the list, whatever selector_arg says, and from any goroutine.
 func TestKeyedSelectorsDependOnKeyAndQueuesOnly(t *testing.T) {
-	for _, name := range []string{TypeHash, TypeJavaHash} {
+	for _, name := range []string{TypeHash, TypeJavaHash, TypeConsistent} {
 		one, other := mustNew(t, name), mustNew(t, name)
 		rapid.Check(t, func(t *rapid.T) {
 			queues, key := queueLists().Draw(t, "queues"), rapid.String().Draw(t, "key")
@@ -247,10 +265,10 @@ func TestQueueRefusals(t *testing.T) {
 		{"fraction", one, `1.5`, txn.FieldError{Pointer: "/selector_arg", Message: "must be a whole number: a queue's id"}},
 		{"exponent", one, `1e0`, txn.FieldError{Pointer: "/selector_arg", Message: "must be a whole number: a queue's id"}},
 		{"too large", one, `99999999999999999999`, txn.FieldError{Pointer: "/selector_arg", Message: "must be a whole number: a queue's id"}},
-		{"negative", one, `-1`, txn.FieldError{Pointer: "/selector_arg", Message: "the topic has no writable queue with the id -1"}},
-		{"no such id", one, `4`, txn.FieldError{Pointer: "/selector_arg", Message: "the topic has no writable queue with the id 4"}},
+		{"negative", one, `-1`, txn.FieldError{Pointer: "/selector_arg", Message: "there is no writable queue with the id -1"}},
+		{"no such id", one, `4`, txn.FieldError{Pointer: "/selector_arg", Message: "there is no writable queue with the id 4"}},
 		{"ambiguous", two, `2`, txn.FieldError{Pointer: "/selector_arg", Message: "the id 2 is on the brokers broker-a and broker-b: name the broker, too"}},
-		{"no such queue", two, `{"broker":"broker-a","id":5}`, txn.FieldError{Pointer: "/selector_arg", Message: "the topic has no writable queue broker-a:5"}},
+		{"no such queue", two, `{"broker":"broker-a","id":5}`, txn.FieldError{Pointer: "/selector_arg", Message: "there is no writable queue broker-a:5"}},
 		{"no broker", two, `{"id":1}`, txn.FieldError{Pointer: "/selector_arg/broker", Message: "is required: the broker's name"}},
 		{"empty broker", two, `{"broker":"","id":1}`, txn.FieldError{Pointer: "/selector_arg/broker", Message: "is required: the broker's name"}},
 		{"no id", two, `{"broker":"broker-a"}`, txn.FieldError{Pointer: "/selector_arg/id", Message: "is required: the queue's id on the broker"}},
@@ -309,8 +327,8 @@ func TestQueueFindsEveryQueue(t *testing.T) {
 
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	queues := onBroker("broker-a", 8)
-	in := txn.SelectorInput{ShardKey: "customer-0001", Arg: json.RawMessage("3")}
-	for _, name := range []string{TypeHash, TypeJavaHash, TypeRoundRobin, TypeQueue} {
+	in := txn.SelectorInput{ShardKey: "customer-0001", Arg: json.RawMessage("3"), Header: func(string) string { return "canary" }}
+	for _, name := range []string{TypeHash, TypeJavaHash, TypeConsistent, TypeRoundRobin, TypeQueue, TypeLanes} {
 		s := mustNew(t, name)
 		got := testing.AllocsPerRun(100, func() {
 			if _, err := s.Select(queues, in); err != nil {
@@ -320,30 +338,5 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		if got != 0 {
 			t.Errorf("%s: got %.0f allocations per message, want 0", name, got)
 		}
-	}
-}
-
-func BenchmarkSelect(b *testing.B) {
-	queues := onBroker("broker-a", 8)
-	for _, bb := range []struct{ name, typ, key, arg string }{
-		{"hash", TypeHash, "customer-0000012345", ""},
-		{"hash-255", TypeHash, strings.Repeat("k", 255), ""},
-		{"java_hash", TypeJavaHash, "customer-0000012345", ""},
-		{"java_hash-255", TypeJavaHash, strings.Repeat("k", 255), ""},
-		{"java_hash-unicode", TypeJavaHash, "kündin-東京-🚚-0000012345", ""},
-		{"queue-id", TypeQueue, "k", "3"},
-		{"queue-broker-id", TypeQueue, "k", `{"broker":"broker-a","id":3}`},
-		{"round_robin", TypeRoundRobin, "k", ""},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			s := mustNew(b, bb.typ)
-			in := txn.SelectorInput{ShardKey: bb.key, Arg: json.RawMessage(bb.arg)}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := s.Select(queues, in); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
