@@ -29,11 +29,11 @@ func properties(m *txn.Message) remoting.Properties {
 			p = append(p, remoting.Property{Name: name, Value: value})
 		}
 	}
-	keys := m.TxID
-	if len(m.Keys) > 0 {
-		keys += " " + strings.Join(m.Keys, " ")
+	keys := m.Keys
+	if m.TxID != "" {
+		keys = append([]string{m.TxID}, keys...)
 	}
-	add(remoting.PropKeys, keys)
+	add(remoting.PropKeys, strings.Join(keys, " "))
 	add(remoting.PropTags, m.Tag)
 	add(remoting.PropShardingKey, m.ShardKey)
 	add(propTxID, m.TxID)

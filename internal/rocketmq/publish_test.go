@@ -1,0 +1,253 @@
+package rocketmq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/txsvc/txsvc/internal/devstack"
+	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// plain is a message without a transaction, with everything else that a message can have.
+func (f *fixture) plain(queue int) txn.Message {
+	m := f.message(queue)
+	m.TxID, m.Kind = "", ""
+	return m
+}
+
+func newPublishFixture(t *testing.T) *fixture {
+	t.Helper()
+	t.Parallel()
+	return newFixture(t, stacktest.Shared(t).Nameservers, TransportNative, nil)
+}
+
+func (f *fixture) publish(list ...txn.Message) {
+	f.t.Helper()
+	status, err := f.client.Publish(f.t.Context(), list)
+	if err != nil || status != txn.SendOK {
+		f.t.Fatalf("got status %s, error %v; want SEND_OK", status, err)
+	}
+}
+
+// assertPlain compares a message, with what the broker does not add by itself.
+func (f *fixture) assertPlain(want txn.Message, got remoting.Message) {
+	f.t.Helper()
+	wantProperties := consumerProperties(want)
+	wantProperties["KEYS"] = strings.Join(want.Keys, " ")
+	delete(wantProperties, "TX_ID")
+	delete(wantProperties, "TX_KIND")
+	gotProperties := propertyMap(got)
+	for name := range gotProperties {
+		switch name { // the broker's, by the way that the message came
+		case "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_OUT_MS",
+			"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES":
+			delete(gotProperties, name)
+		}
+	}
+	if diff := cmp.Diff(wantProperties, gotProperties); diff != "" || !bytes.Equal(got.Body, want.Body) || got.Topic != want.Topic {
+		f.t.Errorf("body %q of topic %s, properties (-want +got):\n%s", got.Body, got.Topic, diff)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	f := newPublishFixture(t)
+	m := f.plain(2)
+	f.publish(m)
+	f.assertPlain(m, f.awaitVisible(m.Queue, 1)[0])
+}
+
+func TestPublishBatch(t *testing.T) {
+	f := newPublishFixture(t)
+	var list []txn.Message
+	for i := range 20 {
+		m := f.plain(3)
+		m.Body, m.Tag = fmt.Appendf(nil, "%d 世", i), "tag-"+strconv.Itoa(i)
+		list = append(list, m)
+	}
+	f.publish(list...)
+	for i, got := range f.awaitVisible(list[0].Queue, len(list)) {
+		f.assertPlain(list[i], got)
+	}
+}
+
+func TestPublishOneWay(t *testing.T) {
+	f := newPublishFixture(t)
+	single, batch := f.plain(1), []txn.Message{f.plain(1), f.plain(1)}
+	if err := f.client.PublishOneWay([]txn.Message{single}); err != nil {
+		t.Fatal(err)
+	}
+	f.assertPlain(single, f.awaitVisible(single.Queue, 1)[0])
+	if err := f.client.PublishOneWay(batch); err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range f.awaitVisible(single.Queue, 3)[1:] {
+		f.assertPlain(batch[i], got)
+	}
+}
+
+// A delayed message appears in the queue that it was sent to, not before its time.
+func TestPublishDelayed(t *testing.T) {
+	for name, delay := range map[string]func(m *txn.Message) time.Time{
+		"level": func(m *txn.Message) time.Time { m.DelayLevel = 1; return time.Now().Add(time.Second) },
+		"time": func(m *txn.Message) time.Time {
+			m.DeliverAt = time.Now().Add(2500 * time.Millisecond)
+			return m.DeliverAt
+		},
+		"past": func(m *txn.Message) time.Time { m.DeliverAt = time.Now().Add(-time.Hour); return time.Now() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newPublishFixture(t)
+			m := f.plain(3)
+			notBefore := delay(&m)
+			f.publish(m)
+			got := f.awaitVisible(m.Queue, 1)[0]
+			f.assertPlain(m, got)
+			if early := notBefore.Sub(time.UnixMilli(got.StoredAt)); early > time.Millisecond {
+				t.Errorf("stored in its queue %s before its time", early)
+			}
+			if late := time.Since(notBefore); late > 5*time.Second {
+				t.Errorf("visible %s after its time", late)
+			}
+		})
+	}
+}
+
+func wantField(pointer, message string) func(error) bool {
+	return func(err error) bool {
+		e, ok := errors.AsType[*txn.Error](err)
+		return ok && e.Code == txn.CodeInvalidRequest && len(e.Fields) == 1 && e.Fields[0].Pointer == pointer && strings.Contains(e.Fields[0].Message, message)
+	}
+}
+
+func TestPublishIsRefused(t *testing.T) {
+	f := newPublishFixture(t)
+	for name, tc := range map[string]struct {
+		change func(m *txn.Message)
+		check  func(error) bool
+	}{
+		"too far ahead": {func(m *txn.Message) { m.DeliverAt = time.Now().Add(73 * time.Hour) }, wantField("/deliver_at", "timerMaxDelaySec")},
+		"no such queue": {func(m *txn.Message) { m.Queue.ID = topicQueues }, isNotSent},
+		"no such topic": {func(m *txn.Message) { m.Topic = "no-such-topic" }, isUnavailable("no-such-topic")},
+		"no broker":     {func(m *txn.Message) { m.Queue.Broker = "broker-x" }, isNotSent},
+		"large body":    {func(m *txn.Message) { m.Body = make([]byte, 4<<20+1) }, isCode(txn.CodePayloadTooLarge)},
+	} {
+		m := f.plain(1)
+		tc.change(&m)
+		if _, err := f.client.Publish(t.Context(), []txn.Message{m}); !tc.check(err) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	large := []txn.Message{f.plain(1), f.plain(1)}
+	large[0].Body, large[1].Body = make([]byte, 2<<20), make([]byte, 2<<20)
+	if _, err := f.client.Publish(t.Context(), large); !isCode(txn.CodePayloadTooLarge)(err) {
+		t.Errorf("large batch: got %v, want payload_too_large", err)
+	}
+	f.assertNothingVisible()
+}
+
+// TestPublishToBrokersWithOtherSettings: what a broker answers that cannot keep what it was told to.
+func TestPublishToBrokersWithOtherSettings(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		config map[string]string
+		want   txn.SendStatus
+	}{
+		"no slave":  {map[string]string{"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "100"}, txn.FlushSlaveTimeout},
+		"slow disk": {map[string]string{"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "-1000"}, txn.FlushDiskTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.config["timerWheelEnable"], tc.config["maxMessageSize"] = "false", "65536"
+			stack := stacktest.Private(t, devstack.Options{BrokerConfig: tc.config})
+			f := newFixture(t, stack.Nameservers(), TransportNative, nil)
+			stored := f.publishUntil(tc.want, f.plain(0))
+			stored += 2 * f.publishUntil(tc.want, f.plain(0), f.plain(0))
+			f.awaitVisible(f.plain(0).Queue, stored) // whatever the status
+			timed := f.plain(0)
+			timed.DeliverAt = time.Now().Add(time.Minute)
+			if _, err := f.client.Publish(t.Context(), []txn.Message{timed}); !wantField("/deliver_at", "timerWheelEnable")(err) {
+				t.Errorf("a time of delivery: got %v", err)
+			}
+			half := bytes.Repeat([]byte("x"), 40000)
+			large := []txn.Message{f.plain(0), f.plain(0)}
+			large[0].Body, large[1].Body = half, half
+			if _, err := f.client.Publish(t.Context(), large); !isCode(txn.CodePayloadTooLarge)(err) {
+				t.Errorf("large batch: got %v, want payload_too_large", err)
+			}
+			f.awaitVisible(f.plain(0).Queue, stored)
+		})
+	}
+}
+
+// publishUntil publishes until the broker answers with the status, and returns how often: a flush may be faster than the
+// broker's look at its limit.
+func (f *fixture) publishUntil(want txn.SendStatus, list ...txn.Message) int {
+	f.t.Helper()
+	for n := 1; n <= 100; n++ {
+		status, err := f.client.Publish(f.t.Context(), list)
+		if err != nil || status != want && status != txn.SendOK {
+			f.t.Fatalf("%d messages: got %q, %v, want %s", len(list), status, err, want)
+		}
+		if status == want {
+			return n
+		}
+	}
+	f.t.Fatalf("%d messages: the status never was %s", len(list), want)
+	return 0
+}
+
+// The size that is told of a message in a batch is what the broker counts.
+func TestBatchSize(t *testing.T) {
+	f := newPublishFixture(t)
+	list := []txn.Message{f.plain(0), f.plain(0)}
+	rest := txn.MaxMessageSize - f.client.BatchSize(&list[0]) - f.client.BatchSize(&list[1])
+	list[0].Body = append(list[0].Body, make([]byte, rest)...)
+	f.publish(list...)
+	list[0].Body = append(list[0].Body, 'x')
+	if _, err := f.client.Publish(t.Context(), list); !isCode(txn.CodePayloadTooLarge)(err) {
+		t.Errorf("one byte more: got %v, want payload_too_large", err)
+	}
+}
+
+// TestPublishToAStoppedBroker: what is written to a broker that does not answer may be stored later; what cannot be
+// written never is.
+func TestPublishToAStoppedBroker(t *testing.T) {
+	t.Parallel()
+	stack := stacktest.Private(t, devstack.Options{})
+	f := newFixture(t, stack.Nameservers(), TransportNative, nil)
+	f.publish(f.plain(0))
+	stack.Broker(0).Pause()
+	ctx, cancel := contextWithin(t, 500*time.Millisecond)
+	defer cancel()
+	_, err := f.client.Publish(ctx, []txn.Message{f.plain(0)})
+	if !errors.Is(err, txn.ErrReplyMissing) || errors.Is(err, txn.ErrNotSent) {
+		t.Errorf("stopped: got %v, want ErrReplyMissing", err)
+	}
+	stack.Broker(0).Resume()
+	f.awaitVisible(f.message(0).Queue, 2)
+	stack.Broker(0).Kill()
+	eventually(t, 20*time.Second, func() error {
+		ctx, cancel := contextWithin(t, 500*time.Millisecond)
+		defer cancel()
+		if _, err := f.client.Publish(ctx, []txn.Message{f.plain(0)}); !isNotSent(err) {
+			return fmt.Errorf("killed: got %w, want ErrNotSent", err)
+		}
+		return nil
+	})
+	if err := f.client.PublishOneWay([]txn.Message{f.plain(0)}); !isNotSent(err) {
+		t.Errorf("one-way: got %v, want ErrNotSent", err)
+	}
+}
+
+func contextWithin(t *testing.T, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), limit)
+}
