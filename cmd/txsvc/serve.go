@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +20,7 @@ import (
 	"github.com/txsvc/txsvc/internal/http"
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/rocketmq"
+	"github.com/txsvc/txsvc/internal/routing"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -88,20 +91,25 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	if err != nil {
 		return err
 	}
+	topics, err := buildTopics(s.file)
+	if err != nil {
+		return err
+	}
+	router := routing.New(routing.Config{Topics: topics, Kinds: kinds}, mq, store, registry, log)
 	metrics := txn.NewMetrics(registry)
 	resolver := delivery.New(store, mq, timing, metrics, registry, log)
 	flow := txn.DefaultConfig()
 	flow.MaxInFlight = s.MaxInFlight
-	service := txn.NewService(flow, kinds, mq, store, resolver, metrics, log)
-	ready := readiness{store, mq, topicsOf(kinds)}
+	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)
+	ready := readiness{store, mq, router}
 	handler, err := http.New(http.Config{
-		Transactions: service, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log,
+		Transactions: service, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
-	err = mq.Start(startCtx, topicsOf(kinds), resolver.Checkback)
+	err = mq.Start(startCtx, router.Topics(), resolver.Checkback)
 	ready.logMissing(startCtx, log)
 	cancel()
 	if err != nil {
@@ -116,6 +124,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	defer stopBackground()
 	var loops errgroup.Group
 	loops.Go(func() error { return resolver.Run(background) })
+	loops.Go(func() error { return router.Run(background) })
 	loops.Go(func() error { store.RunMarker(background); return nil })
 	if s.Retention > 0 {
 		retention := localtx.NewRetention(store, s.Retention, registry, log)
@@ -153,26 +162,43 @@ func newRegistry() *prometheus.Registry {
 type readiness struct {
 	store  *localtx.Store
 	mq     *rocketmq.Client
-	topics []string
+	router *routing.Router
 }
 
-// Ready implements http.Readiness.
+// Ready implements http.Readiness. One broker of several that is away only degrades the service: keys of its queues are
+// sent to others, or refused, as their selectors say.
 func (r readiness) Ready(ctx context.Context) []http.Check {
 	db := http.Check{Name: "database", OK: true}
 	if err := r.store.Check(ctx); err != nil {
 		db.OK, db.Detail = false, err.Error()
 	}
+	brokers := r.mq.Check(ctx, nil)
+	others := slices.ContainsFunc(brokers, func(c rocketmq.Check) bool { return c.Err == nil && isBroker(c) })
 	checks := []http.Check{db}
-	for _, c := range r.mq.Check(ctx, r.topics) {
-		check := http.Check{Name: c.Name, OK: c.Err == nil, Detail: c.Detail}
-		if e, ok := errors.AsType[*txn.Error](c.Err); ok {
-			check.Detail = e.Detail
-		} else if c.Err != nil {
-			check.Detail = "does not answer"
+	for _, c := range brokers {
+		checks = append(checks, toCheck(c.Name, c.Err, c.Detail, isBroker(c) && others))
+	}
+	for _, topic := range r.router.Topics() {
+		h := r.router.Health(ctx, topic)
+		checks = append(checks, toCheck("topic:"+topic, h.Err, h.Detail, false))
+		if h.Err == nil && h.Degraded {
+			last := &checks[len(checks)-1]
+			last.OK, last.Degrades = false, true
 		}
-		checks = append(checks, check)
 	}
 	return checks
+}
+
+func isBroker(c rocketmq.Check) bool { return strings.HasPrefix(c.Name, "broker") }
+
+func toCheck(name string, err error, detail string, degrades bool) http.Check {
+	check := http.Check{Name: name, OK: err == nil, Detail: detail, Degrades: err != nil && degrades}
+	if e, ok := errors.AsType[*txn.Error](err); ok {
+		check.Detail = e.Detail
+	} else if err != nil {
+		check.Detail = "does not answer"
+	}
+	return check
 }
 
 // logMissing says at the start what /readyz would say.

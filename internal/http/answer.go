@@ -41,8 +41,9 @@ type queueJSON struct {
 }
 
 type routeJSON struct {
-	Selector string `json:"selector"`
-	Reason   string `json:"reason"`
+	Selector string   `json:"selector"`
+	Lane     optional `json:"lane"`
+	Reason   string   `json:"reason"`
 }
 
 // failureJSON says why a transaction was rolled back.
@@ -94,7 +95,7 @@ func encodable(t *txn.Transaction) *transactionJSON {
 	}
 	if t.Route.Queue.Broker != "" {
 		out.Queue = &queueJSON{t.Route.Queue.Broker, t.Route.Queue.ID}
-		out.Route = &routeJSON{t.Route.Selector, t.Route.Reason}
+		out.Route = &routeJSON{t.Route.Selector, optional(t.Route.Lane), t.Route.Reason}
 	}
 	if t.Abandoned {
 		out.State = txn.StateRolledBack

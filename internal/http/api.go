@@ -23,6 +23,14 @@ type Transactions interface {
 	Get(ctx context.Context, id string) (*txn.Transaction, error)
 }
 
+// Routes tells where messages go; routing.Router does. Errors are *txn.Error.
+type Routes interface {
+	// Preview says where a message would go now, without sending one.
+	Preview(ctx context.Context, q txn.RouteQuery) (txn.RoutePreview, error)
+	// TopicQueues returns the queues of a topic of the configuration.
+	TopicQueues(ctx context.Context, topic string) (txn.TopicQueues, error)
+}
+
 // Readiness tells whether what the service depends on can be used now.
 type Readiness interface {
 	// Ready checks every dependency and returns before ctx ends.
@@ -35,11 +43,14 @@ type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
+	// Degrades: it is not OK, and requests can be served all the same, but for some.
+	Degrades bool `json:"-"`
 }
 
 // Config is what the API is made of. All of it is required.
 type Config struct {
 	Transactions Transactions
+	Routes       Routes
 	Readiness    Readiness
 	Kinds        []*txn.Kind
 	OpenAPI      []byte // openapi.yaml, served as it is
@@ -80,6 +91,9 @@ func (a *api) route(r chi.Router) error {
 	// Transactions: run one, read one.
 	r.Post("/v1/transactions", a.handle(a.submit("")))
 	r.Get("/v1/transactions/{id}", a.handle(a.get))
+	// Routes: where a message would go, and among which queues.
+	r.Post("/v1/routes/preview", a.handle(a.previewRoute))
+	r.Get("/v1/topics/{topic}/queues", a.handle(a.topicQueues))
 	// What this instance is configured to do.
 	r.Get("/v1/kinds", a.handle(a.listKinds))
 	// For those who run it.

@@ -36,7 +36,7 @@ func decodeRequest(data []byte, kind string) (txn.Request, error) {
 	source := sources.Get().(*source) //nolint:forcetypeassert // the pool holds nothing else
 	defer source.release(len(data))
 	d := &decoder{data: data, json: source.open(data), kind: kind, request: txn.Request{Kind: kind}}
-	if err := d.object(); err != nil {
+	if err := d.object(d.field); err != nil {
 		d.syntax(err)
 	} else if len(d.wrong) == 0 && d.request.Kind == "" {
 		d.add("/kind", "is required")
@@ -84,13 +84,13 @@ func (d *decoder) addHere(format string, args ...any) {
 // errStop ends the reading of a body whose errors are in d.wrong.
 var errStop = errors.New("stop")
 
-// object reads the whole body.
-func (d *decoder) object() error {
+// object reads the whole body: field reads one of its members, name and value.
+func (d *decoder) object(field func() error) error {
 	if kind := d.json.PeekKind(); kind != '{' && kind != 0 {
 		d.add("", "must be a JSON object")
 		return errStop
 	}
-	if err := d.each(d.field); err != nil {
+	if err := d.each(field); err != nil {
 		return err
 	}
 	if rest := bytes.TrimLeft(d.data[d.json.InputOffset():], " \t\r\n"); len(rest) > 0 {

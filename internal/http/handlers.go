@@ -156,8 +156,11 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	answer, status := readyJSON{Status: "ready", Checks: a.Readiness.Ready(ctx)}, http.StatusOK
-	if slices.ContainsFunc(answer.Checks, func(c Check) bool { return !c.OK }) {
+	switch {
+	case slices.ContainsFunc(answer.Checks, func(c Check) bool { return !c.OK && !c.Degrades }):
 		answer.Status, status = "not_ready", http.StatusServiceUnavailable
+	case slices.ContainsFunc(answer.Checks, func(c Check) bool { return !c.OK }):
+		answer.Status = "degraded"
 	}
 	return writeJSON(w, status, typeJSON, answer)
 }

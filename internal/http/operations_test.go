@@ -31,6 +31,14 @@ func TestReadiness(t *testing.T) {
 	wantBody(t, h.get("/readyz").want(http.StatusServiceUnavailable),
 		`{"status":"not_ready","checks":[{"name":"postgresql","ok":true,"detail":""},{"name":"topic:orders","ok":false,"detail":"the topic orders does not exist"}]}`)
 
+	// What only degrades the service is told, and keeps it in rotation; it does not hide what does more.
+	h.checks[1] = httpapi.Check{Name: "broker:b", Detail: "does not answer", Degrades: true}
+	wantBody(t, h.get("/readyz").want(http.StatusOK),
+		`{"status":"degraded","checks":[{"name":"postgresql","ok":true,"detail":""},{"name":"broker:b","ok":false,"detail":"does not answer"}]}`)
+	h.checks[0].OK = false
+	wantBody(t, h.get("/readyz").want(http.StatusServiceUnavailable),
+		`{"status":"not_ready","checks":[{"name":"postgresql","ok":false,"detail":""},{"name":"broker:b","ok":false,"detail":"does not answer"}]}`)
+
 	h.checks = nil
 	wantBody(t, h.get("/readyz").want(http.StatusOK), `{"status":"ready","checks":[]}`)
 }

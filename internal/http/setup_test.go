@@ -37,6 +37,20 @@ func (f *transactions) Get(ctx context.Context, id string) (*txn.Transaction, er
 	return f.get(ctx, id)
 }
 
+// routes stands in for routing.
+type routes struct {
+	preview func(txn.RouteQuery) (txn.RoutePreview, error)
+	topic   func(string) (txn.TopicQueues, error)
+}
+
+func (f *routes) Preview(_ context.Context, q txn.RouteQuery) (txn.RoutePreview, error) {
+	return f.preview(q)
+}
+
+func (f *routes) TopicQueues(_ context.Context, topic string) (txn.TopicQueues, error) {
+	return f.topic(topic)
+}
+
 type readiness func(context.Context) []httpapi.Check
 
 func (f readiness) Ready(ctx context.Context) []httpapi.Check { return f(ctx) }
@@ -62,6 +76,7 @@ type harness struct {
 	t        testing.TB
 	handler  http.Handler
 	flow     *transactions
+	routes   *routes
 	checks   []httpapi.Check
 	registry *prometheus.Registry
 	log      *lockedBuffer
@@ -70,7 +85,7 @@ type harness struct {
 
 func setup(t testing.TB) *harness {
 	t.Helper()
-	h := &harness{t: t, registry: prometheus.NewRegistry(), log: &lockedBuffer{}, flow: &transactions{}}
+	h := &harness{t: t, registry: prometheus.NewRegistry(), log: &lockedBuffer{}, flow: &transactions{}, routes: &routes{}}
 	h.flow.submit = func(_ context.Context, r txn.Request) (*txn.Transaction, error) {
 		r.Header = nil // functions do not compare
 		h.requests = append(h.requests, r)
@@ -86,6 +101,7 @@ func setup(t testing.TB) *harness {
 func (h *harness) config() httpapi.Config {
 	return httpapi.Config{
 		Transactions: h.flow,
+		Routes:       h.routes,
 		Readiness:    readiness(func(context.Context) []httpapi.Check { return h.checks }),
 		Kinds:        shippedKinds(),
 		OpenAPI:      txsvc.OpenAPI,

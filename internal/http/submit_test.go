@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 	replayed.Replayed, replayed.Tag = true, ""
 
 	head := `{"id":"o/1?%","kind":"order.create","state":`
-	route := `"queue":{"broker":"broker-a","id":3},"message_id":"7F0000010A2C18B4AAC27E5D1F3C0001","route":{"selector":"hash","reason":"fnv1a64(shard_key) mod 8 = 3"},`
+	route := `"queue":{"broker":"broker-a","id":3},"message_id":"7F0000010A2C18B4AAC27E5D1F3C0001","route":{"selector":"hash","lane":null,"reason":"fnv1a64(shard_key) mod 8 = 3"},`
 	times := `"created_at":"2024-05-17T09:30:00.104211Z","decided_at":"2024-05-17T09:30:00.105211Z",`
 	for _, test := range []struct {
 		name     string

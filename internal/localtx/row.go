@@ -3,6 +3,7 @@ package localtx
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,7 +78,7 @@ func rowArgs(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, er
 	}
 	return []any{
 		t.ID, t.Kind, string(t.State), string(t.Delivery), t.RequestHash, t.ShardKey, t.Topic, t.Tag, t.Keys, properties, traceparent,
-		t.Route.Queue.Broker, t.Route.Queue.ID, t.Route.Selector, t.Route.Reason,
+		t.Route.Queue.Broker, t.Route.Queue.ID, selectorText(t.Route), t.Route.Reason,
 		a.Half.UniqKey, a.Half.CommitLogOffset, a.Half.QueueOffset,
 		body, jsonArg(t.Result), rejection, t.CreatedAt, t.DecidedAt, leaseArg,
 	}, nil
@@ -100,6 +101,7 @@ func scanTransaction(row pgx.Row, extra ...any) (*txn.Transaction, error) {
 	if err := row.Scan(dest...); err != nil {
 		return nil, err
 	}
+	t.Route.Selector, t.Route.Lane, _ = strings.Cut(t.Route.Selector, laneMark)
 	if result != nil {
 		t.Result = json.RawMessage(*result)
 	}
@@ -116,6 +118,17 @@ func scanTransaction(row pgx.Row, extra ...any) (*txn.Transaction, error) {
 	}
 	t.CreatedAt, t.DecidedAt, t.DeliveredAt, t.ExpiresAt = t.CreatedAt.UTC(), utc(decided), utc(delivered), utc(expires)
 	return &t, nil
+}
+
+// laneMark stands between the selector and the lane in the column selector, where there is a lane: a column of its own
+// would cost every row for what few have.
+const laneMark = ":"
+
+func selectorText(r txn.Route) string {
+	if r.Lane == "" {
+		return r.Selector
+	}
+	return r.Selector + laneMark + r.Lane
 }
 
 func utc(t *time.Time) time.Time {

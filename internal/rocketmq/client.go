@@ -54,12 +54,6 @@ type Client struct {
 	queues map[string]queueList // by topic
 }
 
-// queueList is what a route says, made once for each route.
-type queueList struct {
-	route *remoting.Route
-	list  []txn.Queue
-}
-
 // halfTopic is where the broker keeps half messages until they are ended.
 const halfTopic = "RMQ_SYS_TRANS_HALF_TOPIC"
 
@@ -115,45 +109,6 @@ func (c *Client) Close(ctx context.Context) error {
 
 // NewUniqKey returns a fresh UNIQ_KEY; see txn.Broker.
 func (c *Client) NewUniqKey() string { return remoting.UniqKey() }
-
-// Queues returns the topic's writable queues; see txn.Broker. The list is shared and must not be changed.
-func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) {
-	route, err := c.remote.Route(ctx, topic)
-	if err != nil {
-		return nil, routeError(topic, err)
-	}
-	c.mu.RLock()
-	known := c.queues[topic]
-	c.mu.RUnlock()
-	if known.route != route {
-		known = queueList{route, writable(route)}
-		c.mu.Lock()
-		c.queues[topic] = known
-		c.mu.Unlock()
-	}
-	if len(known.list) == 0 {
-		return nil, txn.BrokerUnavailable(nil, "topic %s has no writable queue", topic)
-	}
-	return known.list, nil
-}
-
-func writable(route *remoting.Route) []txn.Queue {
-	var list []txn.Queue
-	for _, q := range route.Queues {
-		for id := range q.Writable() {
-			list = append(list, txn.Queue{Broker: q.Broker, ID: id})
-		}
-	}
-	slices.SortFunc(list, txn.Queue.Compare)
-	return list
-}
-
-func routeError(topic string, err error) error {
-	if remoting.IsCode(err, remoting.CodeTopicNotExist) {
-		return txn.BrokerUnavailable(err, "topic %s does not exist", topic)
-	}
-	return txn.BrokerUnavailable(err, "no name server tells where topic %s is", topic)
-}
 
 // SendHalf stores one half message; see txn.Broker.
 func (c *Client) SendHalf(ctx context.Context, m txn.Message) (txn.Half, error) {
@@ -310,9 +265,11 @@ func sendError(topic string, err error) error {
 	case remoting.CodeMessageIllegal:
 		return &txn.Error{Code: txn.CodePayloadTooLarge, Detail: "the broker refused the message: payload or properties are larger than it accepts", Cause: err}
 	case remoting.CodeTopicNotExist:
-		return txn.BrokerUnavailable(err, "topic %s does not exist", topic)
+		return txn.BrokerUnavailable(noQueue(err), "topic %s does not exist", topic)
 	case remoting.CodeNoPermission:
-		return txn.BrokerUnavailable(err, "the broker does not permit writing to topic %s", topic)
+		return txn.BrokerUnavailable(noQueue(err), "the broker does not permit writing to topic %s", topic)
+	case remoting.CodeInvalidParameter:
+		return txn.BrokerUnavailable(noQueue(err), "the broker does not have this queue of topic %s", topic)
 	case remoting.CodeSystemError:
 		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
 	case remoting.CodeSystemBusy, remoting.CodeFlowControl:

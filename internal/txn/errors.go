@@ -92,6 +92,8 @@ var (
 	ErrNotSent = errors.New("not sent")
 	// ErrBusy comes with ErrNotSent: the broker refused for now, since too much waits in its queue.
 	ErrBusy = errors.New("broker is busy")
+	// ErrNoQueue: the topic, or this queue of it, is not there or must not be written. Nothing was executed.
+	ErrNoQueue = errors.New("no such queue")
 	// ErrReplyMissing: the request may be executed, now or later.
 	ErrReplyMissing = errors.New("reply missing")
 	// ErrHalfGone: the broker answered that it has no such half message (any more).
@@ -111,10 +113,10 @@ func DatabaseUnavailable(cause error, format string, args ...any) *Error {
 	return &Error{Code: CodeDatabaseUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
 }
 
-// beforeAnything adds to what an adapter says of the broker what it cannot know: that nothing was done yet.
+// beforeAnything adds to what an adapter says of broker or database what it cannot know: that nothing was done yet.
 func beforeAnything(err error) error {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Code != CodeBrokerUnavailable {
+	if !ok || e.Code != CodeBrokerUnavailable && e.Code != CodeDatabaseUnavailable {
 		return err
 	}
 	told := *e

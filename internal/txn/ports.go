@@ -7,9 +7,6 @@ import (
 
 // Broker is what the flow needs of RocketMQ.
 type Broker interface {
-	// Queues returns the topic's writable queues, sorted. An *Error with CodeBrokerUnavailable says that the topic is missing
-	// or no broker is known.
-	Queues(ctx context.Context, topic string) ([]Queue, error)
 	// NewUniqKey returns a fresh UNIQ_KEY in RocketMQ's standard form.
 	NewUniqKey() string
 	// SendHalf stores one half message in m.Queue. Only SEND_OK is success: a half message that was stored with another

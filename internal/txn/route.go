@@ -3,6 +3,9 @@ package txn
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
 )
 
 // SelectorInput is what a selector may look at. Nothing of it but the shard key gets into the message.
@@ -55,13 +58,81 @@ type DirectRouter struct {
 func (r DirectRouter) Route(ctx context.Context, d Destination, in SelectorInput) (Route, error) {
 	queues, err := r.Broker.Queues(ctx, d.Topic)
 	if err != nil {
-		return Route{}, beforeAnything(err)
+		return Route{}, err
 	}
 	return d.Selector.Select(queues, in)
 }
 
+// QueueWatch knows what becomes of a topic's queues.
+type QueueWatch interface {
+	// Renew asks where the topic's queues are now, after a broker has refused one; what it learns, Route goes by. That nobody
+	// answers in time is not an error: then nothing is known that was not known before.
+	Renew(ctx context.Context, topic string)
+	// Readable says, from memory, that the topic has the queue and consumers read it: what is put there is found.
+	Readable(topic string, q Queue) bool
+}
+
+// Routing is what the flow needs to know of queues.
+type Routing interface {
+	Router
+	QueueWatch
+}
+
+// renewTimeout bounds the waiting for a renewed list of queues. A half message is on its way to nowhere, or a lease is
+// running, while it lasts.
+const renewTimeout = 500 * time.Millisecond
+
+// slowLocal is how long a local transaction may take before the topic's queues are looked at again: lists in memory are
+// renewed every few seconds only.
+const slowLocal = time.Second
+
 func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
-	return DirectRouter{s.broker}.Route(ctx, kind.Destination, SelectorInput{
+	route, err := s.routing.Route(ctx, kind.Destination, SelectorInput{
 		ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Payload, Header: r.Header,
 	})
+	return route, beforeAnything(err)
+}
+
+// sendRouted stores a half message in the attempt's queue. When that cannot take it, the topic is looked at again, and if
+// its queues have changed, the attempt goes to the queue that it has now: once.
+func (s *Service) sendRouted(ctx context.Context, a *Attempt) error {
+	err := s.sendHalf(ctx, a)
+	if !queueMayBeGone(err) {
+		return err
+	}
+	s.renew(ctx, a.Kind.Topic)
+	again, routeErr := s.route(ctx, a.Kind, a.Request)
+	if routeErr != nil {
+		return routeErr
+	}
+	if again.Queue == a.Route.Queue {
+		return err
+	}
+	s.log.WarnContext(ctx, "half message refused, routed again", "id", a.Request.ID, "topic", a.Kind.Topic,
+		"from", a.Route.Queue.String(), "to", again.Queue.String(), "error", err)
+	a.Route = again
+	return s.sendHalf(ctx, a)
+}
+
+// queueMayBeGone: the broker does not have the queue, or cannot be reached. A busy one has it.
+func queueMayBeGone(err error) bool {
+	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrNotSent) && !errors.Is(err, ErrBusy)
+}
+
+func (s *Service) renew(ctx context.Context, topic string) {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	s.routing.Renew(ctx, topic)
+}
+
+// endInQueue makes the message visible, unless its queue was removed since the half message was stored, or may have been:
+// the broker would put the message there all the same, where no consumer finds it.
+func (s *Service) endInQueue(ctx context.Context, a *Attempt, lease Lease) error {
+	if time.Since(a.CreatedAt) > slowLocal {
+		s.renew(ctx, a.Kind.Topic)
+	}
+	if !s.routing.Readable(a.Kind.Topic, a.Route.Queue) {
+		return fmt.Errorf("%w: %w: consumers do not read queue %s of topic %s", ErrNotSent, ErrNoQueue, a.Route.Queue, a.Kind.Topic)
+	}
+	return s.broker.End(ctx, a.Half, DecisionCommit, lease.WriteBefore)
 }

@@ -36,6 +36,7 @@ func DefaultConfig() Config {
 type Service struct {
 	config    Config
 	kinds     map[string]*Kind
+	routing   Routing
 	broker    Broker
 	store     Store
 	undecided Undecided
@@ -46,10 +47,10 @@ type Service struct {
 }
 
 // NewService returns a Service for the given kinds.
-func NewService(config Config, kinds []*Kind, broker Broker, store Store, undecided Undecided, metrics *Metrics, log *slog.Logger) *Service {
+func NewService(config Config, kinds []*Kind, routing Routing, broker Broker, store Store, undecided Undecided, metrics *Metrics, log *slog.Logger) *Service {
 	s := &Service{
 		config: config, kinds: make(map[string]*Kind, len(kinds)),
-		broker: broker, store: store, undecided: undecided, metrics: metrics, log: log,
+		routing: routing, broker: broker, store: store, undecided: undecided, metrics: metrics, log: log,
 		slots: make(chan struct{}, config.MaxInFlight),
 	}
 	for _, kind := range kinds {
@@ -221,7 +222,7 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byt
 	half := s.metrics.observe(kind.Name, "route", start)
 	a := &Attempt{Kind: kind, Request: r, RequestHash: hash, Route: route, CreatedAt: start}
 	ctx = context.WithoutCancel(ctx)
-	if err := s.sendHalf(ctx, a); err != nil {
+	if err := s.sendRouted(ctx, a); err != nil {
 		return nil, err
 	}
 	local := s.metrics.observe(kind.Name, "half", half)
@@ -308,7 +309,7 @@ func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome) *Transacti
 	}
 	endCtx, cancel := context.WithTimeout(ctx, s.config.EndTimeout)
 	defer cancel()
-	err := s.broker.End(endCtx, a.Half, DecisionCommit, lease.WriteBefore)
+	err := s.endInQueue(endCtx, a, lease)
 	failpoint.Hit("end-answered")
 	if err != nil {
 		s.metrics.Deliveries.WithLabelValues("half", "unconfirmed").Inc()

@@ -71,6 +71,22 @@ func (c *Client) Route(ctx context.Context, topic string) (*Route, error) {
 	return c.RefreshRoute(ctx, topic)
 }
 
+// KnownRoute returns the route in memory, or nil.
+func (c *Client) KnownRoute(topic string) *Route { return (*c.routes.Load())[topic] }
+
+// Masters asks a name server for the names of all brokers that have a master.
+func (c *Client) Masters(ctx context.Context) ([]string, error) {
+	masters, err := c.names.fetchMasters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(masters))
+	for i, m := range masters {
+		names[i] = m.Name
+	}
+	return names, nil
+}
+
 // RefreshRoute asks a name server now, whatever is in memory.
 func (c *Client) RefreshRoute(ctx context.Context, topic string) (*Route, error) {
 	result := c.fetching.DoChan(topic, func() (any, error) { return c.fetchRoute(topic) })

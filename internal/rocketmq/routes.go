@@ -1,0 +1,139 @@
+package rocketmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// recent is how old a route may be to be believed where a message depends on it, without asking a name server again.
+const recent = time.Second
+
+// queueList is what a route says, made once for each route.
+type queueList struct {
+	route *remoting.Route
+	list  []txn.Queue
+}
+
+// Queues returns the topic's writable queues, sorted, by the name servers' latest answer. The list is shared and must not
+// be changed; it is the same slice for as long as the queues are the same. An *Error with CodeBrokerUnavailable says that
+// nothing can be written; it wraps txn.ErrNoQueue when that is known to be so.
+func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) {
+	route, err := c.remote.Route(ctx, topic)
+	if err != nil {
+		return nil, routeError(topic, err)
+	}
+	c.mu.RLock()
+	known := c.queues[topic]
+	c.mu.RUnlock()
+	if known.route != route {
+		known = c.renewed(topic, route)
+	}
+	if len(known.list) == 0 {
+		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no writable queue", topic)
+	}
+	return known.list, nil
+}
+
+func (c *Client) renewed(topic string, route *remoting.Route) queueList {
+	list := writable(route)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before := c.queues[topic].list; slices.Equal(before, list) {
+		list = before
+	}
+	c.queues[topic] = queueList{route, list}
+	return c.queues[topic]
+}
+
+func writable(route *remoting.Route) []txn.Queue {
+	var list []txn.Queue
+	for _, q := range route.Queues {
+		for id := range q.Writable() {
+			list = append(list, txn.Queue{Broker: q.Broker, ID: id})
+		}
+	}
+	slices.SortFunc(list, txn.Queue.Compare)
+	return list
+}
+
+func routeError(topic string, err error) error {
+	if remoting.IsCode(err, remoting.CodeTopicNotExist) {
+		return txn.BrokerUnavailable(noQueue(err), "topic %s does not exist", topic)
+	}
+	return txn.BrokerUnavailable(err, "no name server tells where topic %s is", topic)
+}
+
+func noQueue(err error) error { return fmt.Errorf("%w: %w", txn.ErrNoQueue, err) }
+
+// Topic returns what name servers know of the topic's brokers, by their latest answer. Errors are those of Queues.
+func (c *Client) Topic(ctx context.Context, topic string) (txn.TopicLayout, error) {
+	route, err := c.remote.Route(ctx, topic)
+	if err != nil {
+		return txn.TopicLayout{}, routeError(topic, err)
+	}
+	layout := txn.TopicLayout{Absent: route.Absent}
+	for _, q := range route.Queues {
+		layout.Brokers = append(layout.Brokers, txn.BrokerLayout{
+			Broker: q.Broker, Read: q.Read, Write: q.Write, Writable: q.Perm&remoting.PermWrite != 0,
+		})
+	}
+	return layout, nil
+}
+
+// Renew asks a name server for the topic's route now.
+func (c *Client) Renew(ctx context.Context, topic string) error {
+	if _, err := c.remote.RefreshRoute(ctx, topic); err != nil {
+		return routeError(topic, err)
+	}
+	return nil
+}
+
+// Readable says, from memory, whether consumers read the queue; see txn.QueueWatch.
+func (c *Client) Readable(topic string, q txn.Queue) bool {
+	share, ok := shareOf(c.remote.KnownRoute(topic), q.Broker)
+	return ok && q.ID < share.Read
+}
+
+func shareOf(route *remoting.Route, broker string) (remoting.QueueData, bool) {
+	if route == nil {
+		return remoting.QueueData{}, false
+	}
+	i := slices.IndexFunc(route.Queues, func(share remoting.QueueData) bool { return share.Broker == broker })
+	if i < 0 {
+		return remoting.QueueData{}, false
+	}
+	return route.Queues[i], true
+}
+
+// Removed says whether the queue was removed for good: its broker is there, and does not have it. It asks a name server,
+// unless one has answered a moment ago. An error says that it is not known: the topic as a whole is missing, or its
+// broker; where no name server answers, the last answer counts.
+func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, error) {
+	route := c.remote.KnownRoute(topic)
+	if route == nil || time.Since(route.Fetched) > recent {
+		renewed, err := c.remote.RefreshRoute(ctx, topic)
+		if err != nil && (route == nil || remoting.IsCode(err, remoting.CodeTopicNotExist)) {
+			return false, routeError(topic, err)
+		}
+		if err == nil {
+			route = renewed
+		}
+	}
+	if share, ok := shareOf(route, q.Broker); ok {
+		return q.ID >= share.Read, nil
+	}
+	masters, err := c.remote.Masters(ctx)
+	if err != nil {
+		return false, fmt.Errorf("asking for the brokers: %w", err)
+	}
+	if !slices.Contains(masters, q.Broker) {
+		return false, errors.New("name servers do not list the broker " + q.Broker)
+	}
+	return true, nil
+}

@@ -1,0 +1,109 @@
+package routing
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// acceptedOf returns the topic's accepted list. The first use of a topic that has none records the live one, when no
+// broker of the topic is missing. One asks the database at a time, and the others share what it is told.
+func (r *Router) acceptedOf(ctx context.Context, v *view, live []txn.Queue) (*acceptance, error) {
+	if a := v.accepted.Load(); a != nil {
+		return a, nil
+	}
+	result := r.asking.DoChan(v.topic, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
+		defer cancel()
+		return r.readOrRecord(ctx, v, live)
+	})
+	select {
+	case answer := <-result:
+		if answer.Err != nil {
+			return nil, answer.Err
+		}
+		return answer.Val.(*acceptance), nil //nolint:forcetypeassert // the function above returns nothing else
+	case <-ctx.Done():
+		return nil, unknownLists(v.topic, ctx.Err())
+	}
+}
+
+func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue) (*acceptance, error) {
+	lists, err := r.store.AcceptedQueues(ctx, []string{v.topic})
+	if err != nil {
+		return nil, unknownLists(v.topic, err)
+	}
+	if list, ok := lists[v.topic]; ok {
+		return r.keep(ctx, v, list), nil
+	}
+	if err := r.complete(ctx, v.topic, live); err != nil {
+		return nil, err
+	}
+	list, err := r.store.AcceptFirst(ctx, v.topic, live)
+	if err != nil {
+		return nil, unknownLists(v.topic, err)
+	}
+	return r.keep(ctx, v, list), nil
+}
+
+func unknownLists(topic string, err error) error {
+	return txn.DatabaseUnavailable(err, "the database did not tell which queues of topic %s are accepted (on_change: refuse)", topic)
+}
+
+// complete refuses to take a list for the topic's own in which a broker is missing.
+func (r *Router) complete(ctx context.Context, topic string, live []txn.Queue) error {
+	if len(live) == 0 {
+		return txn.BrokerUnavailable(nil, "topic %s has no writable queue, and no accepted list (on_change: refuse)", topic)
+	}
+	layout, err := r.broker.Topic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	if len(layout.Absent) > 0 {
+		return txn.BrokerUnavailable(nil, "topic %s has no accepted list of queues yet (on_change: refuse), and none is made while %s has no master",
+			topic, strings.Join(layout.Absent, ", "))
+	}
+	return nil
+}
+
+// keep makes the list the one in use, unless a newer one is known.
+func (r *Router) keep(ctx context.Context, v *view, list txn.AcceptedQueues) *acceptance {
+	next := &acceptance{AcceptedQueues: list, from: time.Now().Add(list.Pause)}
+	for {
+		known := v.accepted.Load()
+		if known != nil && known.Version >= next.Version {
+			return known
+		}
+		if !v.accepted.CompareAndSwap(known, next) {
+			continue
+		}
+		r.log.InfoContext(ctx, "accepted queues of a topic", "topic", v.topic, "version", list.Version,
+			"queues", describe(list.Queues), "before", describe(list.Previous), "pause", list.Pause)
+		return next
+	}
+}
+
+// poll takes over what operators have accepted.
+func (r *Router) poll(ctx context.Context) {
+	var topics []string
+	for _, topic := range r.Topics() {
+		if r.views[topic].refuses {
+			topics = append(topics, topic)
+		}
+	}
+	if len(topics) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
+	lists, err := r.store.AcceptedQueues(ctx, topics)
+	if err != nil {
+		r.log.DebugContext(ctx, "reading the accepted queues; it is tried again", "error", err)
+		return
+	}
+	for topic, list := range lists {
+		r.keep(ctx, r.views[topic], list)
+	}
+}

@@ -1,0 +1,212 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Broker is what routing needs of RocketMQ.
+type Broker interface {
+	// Queues returns the topic's live queues, sorted: the same slice for as long as they are the same. It answers from memory
+	// once the topic is known, and keeps that fresh. The error is an *txn.Error; it wraps txn.ErrNoQueue when it is known that
+	// there is none.
+	Queues(ctx context.Context, topic string) ([]txn.Queue, error)
+	// Topic returns what name servers know of the topic's brokers.
+	Topic(ctx context.Context, topic string) (txn.TopicLayout, error)
+	// Renew asks a name server now.
+	Renew(ctx context.Context, topic string) error
+	// Readable is as in txn.QueueWatch.
+	Readable(topic string, q txn.Queue) bool
+}
+
+// Store keeps the accepted lists.
+type Store interface {
+	// AcceptedQueues returns the lists of those of the topics that have one.
+	AcceptedQueues(ctx context.Context, topics []string) (map[string]txn.AcceptedQueues, error)
+	// AcceptFirst records the list of a topic that has none, and returns the one that is recorded then.
+	AcceptFirst(ctx context.Context, topic string, queues []txn.Queue) (txn.AcceptedQueues, error)
+}
+
+const (
+	watchEvery  = time.Second     // how often the live lists are compared
+	pollEvery   = 2 * time.Second // how often the accepted lists are read
+	storeWithin = 3 * time.Second // for one question to the database
+)
+
+// Config says what there is to route.
+type Config struct {
+	Topics map[string]txn.Destination // of the configuration, by name
+	Kinds  []*txn.Kind
+}
+
+// Router implements txn.Routing. It is safe for concurrent use.
+type Router struct {
+	broker Broker
+	store  Store
+	log    *slog.Logger
+	views  map[string]*view // by topic; never changed
+	kinds  map[string]*txn.Kind
+	config Config
+	asking singleflight.Group // for accepted lists, by topic
+
+	changes *prometheus.CounterVec
+	missing *prometheus.GaugeVec
+}
+
+// New returns a Router and registers its metrics. Run has to be running for changes to be noticed.
+func New(config Config, broker Broker, store Store, reg prometheus.Registerer, log *slog.Logger) *Router {
+	r := &Router{
+		broker: broker, store: store, log: log, config: config, views: make(map[string]*view), kinds: make(map[string]*txn.Kind),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "txsvc_route_changes_total", Help: "Changes of a topic's list of writable queues, which move keys or have them refused.",
+		}, []string{"topic"}),
+		missing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "txsvc_route_queues_missing", Help: "Accepted queues of a topic that cannot be written now: their keys are refused.",
+		}, []string{"topic"}),
+	}
+	reg.MustRegister(r.changes, r.missing)
+	for topic, d := range config.Topics {
+		r.add(topic, d)
+	}
+	for _, kind := range config.Kinds {
+		r.kinds[kind.Name] = kind
+		r.add(kind.Topic, kind.Destination)
+	}
+	return r
+}
+
+// add makes the topic's view, or tells it of one more destination.
+func (r *Router) add(topic string, d txn.Destination) {
+	v := r.views[topic]
+	if v == nil {
+		v = &view{topic: topic}
+		r.views[topic] = v
+		r.changes.WithLabelValues(topic) // there from the start, so that an increase can be seen
+	}
+	v.remaps = v.remaps || d.OnChange != txn.OnChangeRefuse
+	if d.OnChange == txn.OnChangeRefuse && !v.refuses {
+		v.refuses = true
+		r.missing.WithLabelValues(topic)
+	}
+}
+
+// Topics returns the names of all topics, sorted.
+func (r *Router) Topics() []string { return slices.Sorted(maps.Keys(r.views)) }
+
+// Route implements txn.Router.
+func (r *Router) Route(ctx context.Context, d txn.Destination, in txn.SelectorInput) (txn.Route, error) {
+	route, _, err := r.route(ctx, d, in)
+	return route, err
+}
+
+// route also tells among how many queues the selector chose.
+func (r *Router) route(ctx context.Context, d txn.Destination, in txn.SelectorInput) (txn.Route, int, error) {
+	v := r.views[d.Topic]
+	if v == nil {
+		return txn.Route{}, 0, fmt.Errorf("topic %s is not configured", d.Topic)
+	}
+	live, err := r.look(ctx, v)
+	if d.OnChange != txn.OnChangeRefuse {
+		if err != nil {
+			return txn.Route{}, 0, err
+		}
+		route, err := d.Selector.Select(live, in)
+		return route, len(live), err
+	}
+	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+		return txn.Route{}, 0, err
+	}
+	accepted, err := r.acceptedOf(ctx, v, live)
+	if err != nil {
+		return txn.Route{}, 0, err
+	}
+	route, n, err := accepted.choose(d.Selector, in, time.Now())
+	if err != nil {
+		return txn.Route{}, 0, err
+	}
+	if !contains(live, route.Queue) {
+		return txn.Route{}, 0, txn.BrokerUnavailable(nil,
+			"queue %s of topic %s is not writable now, and the selector keeps its keys (on_change: refuse)", route.Queue, d.Topic)
+	}
+	return route, n, nil
+}
+
+// look returns the topic's live queues, and notices when they have changed.
+func (r *Router) look(ctx context.Context, v *view) ([]txn.Queue, error) {
+	live, err := r.broker.Queues(ctx, v.topic)
+	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+		return nil, err // nothing is known: that is no change
+	}
+	if before, changed := v.notice(live, time.Now()); changed {
+		r.changes.WithLabelValues(v.topic).Inc()
+		r.log.WarnContext(ctx, "the queues of a topic have changed", "topic", v.topic, "before", describe(before), "after", describe(live))
+	}
+	return live, err
+}
+
+// Renew implements txn.QueueWatch.
+func (r *Router) Renew(ctx context.Context, topic string) {
+	if err := r.broker.Renew(ctx, topic); err != nil {
+		r.log.InfoContext(ctx, "asking for a topic's queues again", "topic", topic, "error", err)
+	}
+}
+
+// Readable implements txn.QueueWatch.
+func (r *Router) Readable(topic string, q txn.Queue) bool { return r.broker.Readable(topic, q) }
+
+// Run compares the lists until ctx is done.
+func (r *Router) Run(ctx context.Context) error {
+	watch, poll := time.NewTicker(watchEvery), time.NewTicker(pollEvery)
+	defer watch.Stop()
+	defer poll.Stop()
+	r.poll(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watch.C:
+			r.watch(ctx)
+		case <-poll.C:
+			r.poll(ctx)
+		}
+	}
+}
+
+// watch notices changes also where no messages come.
+func (r *Router) watch(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
+	for _, topic := range r.Topics() {
+		v := r.views[topic]
+		live, err := r.look(ctx, v)
+		if accepted := v.accepted.Load(); accepted != nil && (err == nil || errors.Is(err, txn.ErrNoQueue)) {
+			r.missing.WithLabelValues(topic).Set(float64(len(without(accepted.now(time.Now()), live))))
+		}
+	}
+}
+
+// without returns those of the queues that are not in the sorted list.
+func without(queues, list []txn.Queue) []txn.Queue {
+	var rest []txn.Queue
+	for _, q := range queues {
+		if !contains(list, q) {
+			rest = append(rest, q)
+		}
+	}
+	return rest
+}
+
+func contains(list []txn.Queue, q txn.Queue) bool {
+	_, found := slices.BinarySearchFunc(list, q, txn.Queue.Compare)
+	return found
+}

@@ -1,0 +1,161 @@
+package routing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Preview says where a message would go now. Nothing is sent. Errors are *txn.Error, those that the message would get
+// among them.
+func (r *Router) Preview(ctx context.Context, q txn.RouteQuery) (txn.RoutePreview, error) {
+	d, ok := r.config.Topics[q.Topic]
+	if q.Kind != "" {
+		kind := r.kinds[q.Kind]
+		if kind == nil {
+			return txn.RoutePreview{}, txn.Errorf(txn.CodeUnknownKind, "no kind has the name %q", q.Kind)
+		}
+		d, ok = kind.Destination, true
+	}
+	if !ok {
+		return txn.RoutePreview{}, errNoSuchTopic
+	}
+	route, n, err := r.route(ctx, d, q.SelectorInput)
+	return txn.RoutePreview{Topic: d.Topic, Route: route, Queues: n}, err
+}
+
+var errNoSuchTopic = txn.Errorf(txn.CodeNotFound, "the configuration has no topic of this name")
+
+// TopicQueues returns the topic's queues as selectors see them. Errors are *txn.Error.
+func (r *Router) TopicQueues(ctx context.Context, topic string) (txn.TopicQueues, error) {
+	v, d := r.views[topic], r.config.Topics[topic]
+	if v == nil || d.Selector == nil {
+		return txn.TopicQueues{}, errNoSuchTopic
+	}
+	live, err := r.look(ctx, v)
+	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+		return txn.TopicQueues{}, err
+	}
+	layout, err := r.broker.Topic(ctx, topic)
+	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+		return txn.TopicQueues{}, err
+	}
+	told := txn.TopicQueues{Topic: topic, Selector: d.Selector.Name(), OnChange: d.OnChange, Kinds: r.kindsOf(topic)}
+	if seen := v.live.Load(); seen != nil {
+		told.ChangedAt = seen.changedAt
+	}
+	var accepted []txn.Queue
+	if v.refuses {
+		a, err := r.acceptedOf(ctx, v, live)
+		if err != nil && txn.CodeOf(err) != txn.CodeBrokerUnavailable { // there is none to tell of
+			return txn.TopicQueues{}, err
+		}
+		if a != nil {
+			accepted = a.now(time.Now())
+			told.Version, told.AcceptedAt = a.Version, a.AcceptedAt
+			told.Pause = max(time.Until(a.from), 0)
+		}
+	}
+	told.Queues = states(layout, live, accepted)
+	return told, nil
+}
+
+func (r *Router) kindsOf(topic string) []txn.KindRouting {
+	var list []txn.KindRouting
+	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
+		if k := r.kinds[name]; k.Topic == topic {
+			list = append(list, txn.KindRouting{Kind: name, Selector: k.Selector.Name(), OnChange: cmp.Or(k.OnChange, txn.OnChangeRemap)})
+		}
+	}
+	return list
+}
+
+// states merges what name servers, selectors and the accepted list say of each queue.
+func states(layout txn.TopicLayout, live, accepted []txn.Queue) []txn.QueueState {
+	by := make(map[txn.Queue]*txn.QueueState)
+	of := func(q txn.Queue) *txn.QueueState {
+		if by[q] == nil {
+			by[q] = &txn.QueueState{Queue: q}
+		}
+		return by[q]
+	}
+	for _, b := range layout.Brokers {
+		for id := range max(b.Read, b.Write) {
+			of(txn.Queue{Broker: b.Broker, ID: id}).Readable = id < b.Read
+		}
+	}
+	for _, q := range live {
+		of(q).Writable = true
+	}
+	for _, q := range accepted {
+		of(q).Accepted = true
+	}
+	list := make([]txn.QueueState, 0, len(by))
+	for _, state := range by {
+		list = append(list, *state)
+	}
+	slices.SortFunc(list, func(a, b txn.QueueState) int { return a.Compare(b.Queue) })
+	return list
+}
+
+// Health is the state of one topic, for /readyz.
+type Health struct {
+	// Err says that no message can be routed. Its text is fit for clients.
+	Err error
+	// Degraded says that some keys are refused.
+	Degraded bool
+	Detail   string
+}
+
+// Health looks at the topic, of the configuration. A topic can be used as long as one message can be routed. Where a
+// selector refuses, the accepted queues count, and keys of those that are missing are told of.
+func (r *Router) Health(ctx context.Context, topic string) Health {
+	v := r.views[topic]
+	live, err := r.look(ctx, v)
+	if err != nil {
+		return Health{Err: err}
+	}
+	changed := changedText(v.live.Load(), time.Now())
+	if !v.refuses {
+		return Health{Detail: fmt.Sprintf("%d queues%s", len(live), changed)}
+	}
+	a, err := r.acceptedOf(ctx, v, live)
+	if err != nil {
+		return Health{Err: err}
+	}
+	return r.healthOf(a, live, v.remaps, changed)
+}
+
+func (r *Router) healthOf(a *acceptance, live []txn.Queue, remaps bool, changed string) Health {
+	accepted := a.now(time.Now())
+	gone, extra := without(accepted, live), without(live, accepted)
+	h := Health{Degraded: len(gone) > 0}
+	switch {
+	case len(gone) == 0:
+		h.Detail = fmt.Sprintf("%d queues", len(accepted))
+	default:
+		h.Detail = fmt.Sprintf("%d of %d accepted queues are writable; missing %s", len(accepted)-len(gone), len(accepted), describe(gone))
+	}
+	if len(extra) > 0 {
+		h.Detail += fmt.Sprintf("; not accepted: %s", describe(extra))
+	}
+	h.Detail += changed
+	if len(gone) == len(accepted) && !remaps {
+		h.Err = txn.BrokerUnavailable(nil, "%s", h.Detail)
+	}
+	return h
+}
+
+// changedText is empty when the live queues have not changed since the start.
+func changedText(seen *sighting, now time.Time) string {
+	if seen == nil || seen.changedAt.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("; changed %s ago, from %d queues", now.Sub(seen.changedAt).Round(time.Second), seen.before)
+}

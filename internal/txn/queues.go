@@ -1,0 +1,86 @@
+package txn
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// TopicLayout is what name servers know of a topic's brokers.
+type TopicLayout struct {
+	Brokers []BrokerLayout // those with a master, sorted by name
+	Absent  []string       // brokers of the topic that have no master now
+}
+
+// BrokerLayout is one broker's share of a topic: queues 0 to Write-1 can be written where it is Writable, 0 to Read-1 are
+// read by consumers.
+type BrokerLayout struct {
+	Broker      string
+	Read, Write int
+	Writable    bool
+}
+
+// AcceptedQueues is the list of queues that selectors with OnChangeRefuse choose from, the same in every replica.
+type AcceptedQueues struct {
+	Queues     []Queue // sorted
+	Version    int64   // counts the acceptances of the topic, from 1
+	AcceptedAt time.Time
+	// Previous is the list before, in use until Pause is over. Keys that the two lists send to different queues are refused
+	// that long, so that no two replicas send one key to different queues at the same time.
+	Previous []Queue
+	Pause    time.Duration // what was left of it when the list was read
+}
+
+// RouteQuery asks where a message would go. Exactly one of Kind and Topic is given.
+type RouteQuery struct {
+	Kind, Topic string
+	SelectorInput
+}
+
+// RoutePreview is where a message would go now.
+type RoutePreview struct {
+	Topic  string
+	Route  Route
+	Queues int // that the selector chose from, before lanes
+}
+
+// TopicQueues are a topic's queues as the selectors see them.
+type TopicQueues struct {
+	Topic      string
+	Selector   string
+	OnChange   OnChange
+	Kinds      []KindRouting // that use the topic, by name
+	Queues     []QueueState  // sorted
+	ChangedAt  time.Time     // when the live queues changed; zero: not since this process started
+	Version    int64         // of the accepted list; 0: there is none
+	AcceptedAt time.Time
+	Pause      time.Duration // until the accepted list is in use; 0: it is
+}
+
+// KindRouting is how a kind picks queues of its topic.
+type KindRouting struct {
+	Kind, Selector string
+	OnChange       OnChange
+}
+
+// QueueState is one queue of a topic, or one that an accepted list names and the topic does not have.
+type QueueState struct {
+	Queue
+	Writable bool // selectors with OnChangeRemap choose from these
+	Readable bool // consumers read it
+	Accepted bool // selectors with OnChangeRefuse choose from these
+}
+
+// ParseQueue reads what Queue.String writes.
+func ParseQueue(s string) (Queue, error) {
+	i := strings.LastIndexByte(s, ':')
+	if i <= 0 {
+		return Queue{}, fmt.Errorf("%q is not a queue: it has the form broker:id", s)
+	}
+	id, err := strconv.Atoi(s[i+1:])
+	if err != nil || id < 0 {
+		return Queue{}, fmt.Errorf("%q is not a queue: it has the form broker:id", s)
+	}
+	return Queue{Broker: s[:i], ID: id}, nil
+}
