@@ -255,7 +255,7 @@ func endError(err error) error {
 // failed (a system error) may have, before it did.
 func sendError(topic string, err error) error {
 	if errors.Is(err, errNoRoute) {
-		return txn.BrokerUnavailable(err, "no name server tells where topic %s is", topic)
+		return txn.BrokerUnavailable(noQueue(err), "no name server tells where topic %s is", topic)
 	}
 	answer, ok := errors.AsType[*remoting.BrokerError](err)
 	if !ok {
@@ -269,7 +269,7 @@ func sendError(topic string, err error) error {
 	case remoting.CodeNoPermission:
 		return txn.BrokerUnavailable(noQueue(err), "the broker does not permit writing to topic %s", topic)
 	case remoting.CodeInvalidParameter:
-		return txn.BrokerUnavailable(noQueue(err), "the broker does not have this queue of topic %s", topic)
+		return fmt.Errorf("%w: %w", txn.ErrNotSent, noQueue(err))
 	case remoting.CodeSystemError:
 		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
 	case remoting.CodeSystemBusy, remoting.CodeFlowControl:

@@ -21,17 +21,28 @@ func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) erro
 	if len(masters) == 0 {
 		return fmt.Errorf("creating topic %q: %w: name servers list none", topic, ErrUnknownBroker)
 	}
-	n := strconv.Itoa(queues)
-	req := &request{op: "create topic", code: codeUpdateTopic, header: fieldList{
-		{"defaultTopic", defaultTopic}, {"order", "false"}, {"perm", strconv.Itoa(PermRead | PermWrite)},
-		{"readQueueNums", n}, {fieldTopic, topic}, {"topicFilterType", "SINGLE_TAG"}, {"topicSysFlag", "0"}, {"writeQueueNums", n},
-	}}
+	req := topicRequest(topic, QueueData{Read: queues, Write: queues, Perm: PermRead | PermWrite})
 	for _, m := range masters {
 		if err := c.callMaster(ctx, m, req); err != nil {
 			return err
 		}
 	}
 	return c.awaitRoute(ctx, topic, len(masters), queues)
+}
+
+func topicRequest(topic string, share QueueData) *request {
+	return &request{op: "create topic", code: codeUpdateTopic, header: fieldList{
+		{"defaultTopic", defaultTopic}, {"order", "false"}, {"perm", strconv.Itoa(share.Perm)},
+		{"readQueueNums", strconv.Itoa(share.Read)}, {fieldTopic, topic}, {"topicFilterType", "SINGLE_TAG"}, {"topicSysFlag", "0"},
+		{"writeQueueNums", strconv.Itoa(share.Write)},
+	}}
+}
+
+// ChangeTopic sets what one master has of a topic, whose Broker it names: its
+// queues and its permission. It does not wait until name servers know.
+func (c *Client) ChangeTopic(ctx context.Context, topic string, share QueueData) error {
+	_, err := c.callBroker(ctx, share.Broker, topicRequest(topic, share), time.Time{})
+	return err
 }
 
 // callMaster is callBroker for a broker that may not be connected yet.
