@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -46,11 +45,8 @@ type lane struct {
 	refs  []QueueRef
 	inner txn.Selector
 	names joined // of lanes within this one
-	part  atomic.Pointer[part]
+	parts recent[[]txn.Queue]
 }
-
-// part is what a lane has of a list of queues.
-type part struct{ of, queues []txn.Queue }
 
 // lanes makes the selector, or says all that is wrong.
 func (r Registry) lanes(spec *Lanes, depth int) (txn.Selector, []*OptionError) {
@@ -209,24 +205,17 @@ func refList(refs []QueueRef) string {
 	return strings.Join(texts, ", ")
 }
 
-// queues returns the lane's part of the list, from the last call if the list is the same.
+// queues returns the lane's part of the list.
 func (l *lane) queues(list []txn.Queue) []txn.Queue {
-	last := l.part.Load()
-	if last != nil && same(last.of, list) {
-		return last.queues
-	}
-	next := &part{of: list}
-	if last != nil && slices.Equal(last.of, list) {
-		next.queues = last.queues
-	} else {
+	return l.parts.of(list, func(list []txn.Queue) []txn.Queue {
+		var part []txn.Queue
 		for _, queue := range list {
 			if slices.ContainsFunc(l.refs, func(ref QueueRef) bool { return ref.names(queue) }) {
-				next.queues = append(next.queues, queue)
+				part = append(part, queue)
 			}
 		}
-	}
-	l.part.Store(next)
-	return next.queues
+		return part
+	})
 }
 
 // refused names the lane in what the selector within it says, and the member of selector_arg that it saw.

@@ -6,23 +6,30 @@ import (
 	"sync/atomic"
 )
 
-// reasons keeps the reason for every queue of a list, so that none is formatted while a message is on its way. It is
-// made anew when the number of queues changes, which is rare.
+// reasons keeps the reason for every queue of a list, so that none is formatted while a message is on its way.
 type reasons struct {
 	format string // with the number of queues and the index picked
-	texts  atomic.Pointer[[]string]
+	texts  atomic.Pointer[map[int][]string]
 }
 
 // of returns the reason for picking the i-th of n queues.
 func (r *reasons) of(n, i int) string {
-	if texts := r.texts.Load(); texts != nil && len(*texts) == n {
-		return (*texts)[i]
+	known := r.texts.Load()
+	if known == nil {
+		known = new(map[int][]string)
+	}
+	if texts := (*known)[n]; texts != nil {
+		return texts[i]
 	}
 	texts := make([]string, n)
 	for j := range texts {
 		texts[j] = fmt.Sprintf(r.format, n, j)
 	}
-	r.texts.Store(&texts)
+	next := map[int][]string{n: texts}
+	if len(*known) < keptLists {
+		maps.Copy(next, *known)
+	}
+	r.texts.Store(&next)
 	return texts[i]
 }
 
