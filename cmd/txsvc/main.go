@@ -23,8 +23,19 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "txsvc:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
+}
+
+// exitCode is 1, unless the error has another.
+func exitCode(err error) int {
+	if e, ok := errors.AsType[interface {
+		error
+		ExitCode() int
+	}](err); ok {
+		return e.ExitCode()
+	}
+	return 1
 }
 
 // The collector's settings, where the environment (GOGC, GOMEMLIMIT) does not say: the live heap is a few megabytes, so
@@ -49,6 +60,7 @@ type commands struct {
 	Dev         devCommand         `cmd:"" help:"Run everything on this machine: a real PostgreSQL, a real RocketMQ, and the service with the shipped kinds."`
 	Migrate     migrateCommand     `cmd:"" help:"Create or change the tables of the service."`
 	CheckConfig checkConfigCommand `cmd:"" help:"Check a configuration of kinds and topics, without connecting to anything."`
+	Verify      verifyCommand      `cmd:"" help:"Post transactions to a running stack, and prove that none is lost, doubled or misplaced, and that no answer was untrue."`
 	Tail        tailCommand        `cmd:"" help:"Print the messages of a topic as they arrive."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 }

@@ -1,0 +1,303 @@
+package verify
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// checker compares what was answered, what the rows say, and what is visible. It is fed with rows and messages, and then
+// judges. It is not safe for concurrent use.
+type checker struct {
+	plan    *plan
+	journal *journal
+	found   *findings
+	// wrong says what is wrong with a transaction's content, for the first ones.
+	wrong map[uint32]string
+	// Of kinds whose body is the result: hashes of the results in rows and of the bodies in messages.
+	results, bodies map[uint32]uint64
+
+	maybe    bool // not all queues could be read: what is not seen may be visible
+	rowsOnly bool // rows could not all be read: what has no row may have one
+	unproved struct{ lost, ghosts, answers uint64 }
+	kinds    []kindCount
+}
+
+// kindCount is what is counted per kind.
+type kindCount struct {
+	posted, committed, rejected, visible uint64
+	ordered                              bool
+	inversions, splitKeys, noLine        uint64
+}
+
+func newChecker(p *plan, j *journal) *checker {
+	c := &checker{
+		plan: p, journal: j, found: newFindings(), wrong: make(map[uint32]string),
+		results: make(map[uint32]uint64), bodies: make(map[uint32]uint64), kinds: make([]kindCount, len(p.kinds)),
+	}
+	for i := range p.kinds {
+		c.kinds[i].ordered = p.kinds[i].Ordered
+	}
+	return c
+}
+
+// anyRow is all that a row can say.
+const anyRow = rowSeen | rowCommitted | rowRejected | rowAbandoned | rowPending | rowUnknown
+
+// row takes a row. The same row may come again, when it may have changed.
+func (c *checker) row(r *Row) {
+	n, ok := c.plan.number(r.ID)
+	if !ok {
+		c.found.add(Unsent, maxCount, r.ID, "a row has an id that looks like this run's, and that no load makes")
+		return
+	}
+	f := c.journal.facts.at(n)
+	f.flags = f.flags&^anyRow | rowSeen
+	switch {
+	case r.Abandoned:
+		f.flags |= rowAbandoned
+	case r.State == "unknown":
+		f.flags |= rowUnknown
+	case r.State == "rolled_back":
+		f.flags |= rowRejected
+		if f.flags.has(saidRejected) && f.content != r.RejectHash && r.RejectHash != 0 {
+			c.differs(n, f, "the rejection")
+		}
+	case r.State == "committed":
+		c.committedRow(n, f, r)
+	}
+	if r.Delivery == "pending" {
+		f.flags |= rowPending
+	}
+}
+
+func (c *checker) committedRow(n uint32, f *fact, r *Row) {
+	f.flags |= rowCommitted
+	if r.Line != nil {
+		f.line, f.flags = *r.Line, f.flags|hasLine
+	}
+	c.compareAnswers(n, f, r)
+	id := messageID(r.MessageID)
+	f.queue, f.messageID = c.journal.queue(r.queue()), hashOf(string(id[:])) // what messages are held to
+	t := c.plan.transaction(n)
+	k := &c.plan.kinds[t.kind]
+	if k.BodyResult {
+		c.results[n] = jsonHash(r.Result)
+	}
+	c.expect(n, f, "the row's kind", r.Kind, k.Name)
+	c.expect(n, f, "the row's shard_key", r.ShardKey, c.plan.shardKey(t.key))
+	c.expect(n, f, "the row's topic", r.Topic, k.Topic)
+	c.expect(n, f, "the row's tag", r.Tag, c.plan.tag(t))
+	if !r.Partial {
+		c.expect(n, f, "the row's keys", strings.Join(r.Keys, " "), c.plan.key(t))
+		c.expect(n, f, "the row's property", r.Properties[propertyName], c.plan.property(t))
+	}
+}
+
+// compareAnswers holds what answers said against the row.
+func (c *checker) compareAnswers(n uint32, f *fact, r *Row) {
+	if !f.flags.has(saidCommitted) || f.flags.has(rowDiffers) {
+		return
+	}
+	id := messageID(r.MessageID)
+	switch {
+	case c.journal.names[f.queue] != r.queue():
+		c.differs(n, f, "the queue: "+c.journal.names[f.queue]+" in an answer, "+r.queue()+" in the row")
+	case f.messageID != hashOf(string(id[:])):
+		c.differs(n, f, "the message id: "+r.MessageID+" in the row")
+	case !f.flags.has(saidRejected) && f.content != r.content():
+		c.differs(n, f, "one of shard_key, topic, tag, route, result, created_at, decided_at")
+	}
+}
+
+func (c *checker) differs(n uint32, f *fact, what string) {
+	f.flags |= rowDiffers
+	c.remember(n, "answer and row differ in "+what)
+}
+
+// expect notes content that is not what was sent.
+func (c *checker) expect(n uint32, f *fact, what, got, want string) {
+	if got != want {
+		f.flags |= wrongContent
+		c.remember(n, fmt.Sprintf("%s is %.80q, sent was %.80q", what, got, want))
+	}
+}
+
+// remember keeps a detail for the report.
+func (c *checker) remember(n uint32, detail string) {
+	const most = 1000
+	if before, ok := c.wrong[n]; ok && len(before) < 500 {
+		c.wrong[n] = before + "; " + detail
+	} else if len(c.wrong) < most {
+		c.wrong[n] = detail
+	}
+}
+
+// message takes one message. Each comes once, those of a queue in their order.
+func (c *checker) message(m *Message) {
+	n, ok := c.plan.number(m.transactionID())
+	if !ok {
+		if id := m.transactionID(); strings.HasPrefix(id, c.plan.prefix) {
+			c.found.add(Unsent, maxCount, id, "a message has an id that looks like this run's, and that no load makes")
+		}
+		return
+	}
+	f := c.journal.facts.at(n)
+	t := c.plan.transaction(n)
+	queue, key := c.journal.queue(m.Queue), messageID(m.MessageID)
+	if addSaturated(&f.copies); f.copies == 1 {
+		f.seen, f.offset, f.key = queue, m.Offset, hashOf(string(key[:]))
+	} else if f.seen != queue || f.key != hashOf(string(key[:])) {
+		f.flags |= wrongQueue
+		c.remember(n, "a further copy is in "+m.Queue+" with the message id "+m.MessageID)
+	}
+	k := &c.plan.kinds[t.kind]
+	if m.Topic != k.Topic {
+		f.flags |= wrongQueue
+		c.remember(n, "it is in the topic "+m.Topic+", not in "+k.Topic)
+	}
+	c.messageContent(n, f, t, m)
+}
+
+func (c *checker) messageContent(n uint32, f *fact, t transaction, m *Message) {
+	k, id := &c.plan.kinds[t.kind], c.plan.id(n)
+	if k.BodyResult {
+		c.bodies[n] = jsonHash(m.Body)
+	} else if want := c.plan.appendPayload(nil, t); !m.Unreadable && !bytes.Equal(m.Body, want) {
+		f.flags |= wrongContent
+		c.remember(n, fmt.Sprintf("the body of %d bytes is not the payload of %d bytes", len(m.Body), len(want)))
+	}
+	keys := id
+	if key := c.plan.key(t); key != "" {
+		keys += " " + key
+	}
+	c.expect(n, f, propTxID, m.ID, id)
+	c.expect(n, f, propTxKind, m.Kind, k.Name)
+	c.expect(n, f, "KEYS", m.Keys, keys)
+	c.expect(n, f, "the tag", m.Tag, c.plan.tag(t))
+	c.expect(n, f, "SHARDING_KEY", m.ShardKey, c.plan.shardKey(t.key))
+	c.expect(n, f, "the property", m.Property, c.plan.property(t))
+}
+
+// jsonHash is the same for JSON that means the same.
+func jsonHash(text []byte) uint64 {
+	value := jsontext.Value(bytes.Clone(text))
+	_ = value.Canonicalize() // what is no JSON stays as it is
+	return hashOf(string(value))
+}
+
+// suspects are transactions that look lost or like ghosts. Their rows, or their messages, may have come after they were
+// looked for.
+func (c *checker) suspects() (list []uint32) {
+	c.journal.facts.each(func(n uint32, f *fact) {
+		if f.flags.has(rowCommitted) != (f.copies > 0) {
+			list = append(list, n)
+		}
+	})
+	return list
+}
+
+// judge decides about each transaction. It is called once, when all rows and messages have been taken.
+func (c *checker) judge() {
+	c.journal.facts.each(func(n uint32, f *fact) {
+		t := c.plan.transaction(n)
+		c.count(t, f)
+		c.judgeMessages(n, f, t)
+		c.judgeAnswers(n, f, t)
+	})
+	c.judgeOrder()
+}
+
+func (c *checker) count(t transaction, f *fact) {
+	k := &c.kinds[t.kind]
+	for _, add := range []struct {
+		is   bool
+		into *uint64
+	}{
+		{f.sent != 0, &k.posted}, {f.flags.has(rowCommitted), &k.committed}, {f.flags.has(rowRejected), &k.rejected}, {f.copies > 0, &k.visible},
+	} {
+		if add.is {
+			*add.into++
+		}
+	}
+	if f.flags.has(hasLine) {
+		k.ordered = true
+	}
+}
+
+func (c *checker) judgeMessages(n uint32, f *fact, t transaction) {
+	committed, id := f.flags.has(rowCommitted), c.plan.id(n)
+	switch {
+	case committed && f.copies == 0 && c.maybe:
+		c.unproved.lost++
+	case committed && f.copies == 0:
+		c.found.add(Lost, n, id, "the row is committed, no message is visible: "+c.describe(f))
+	case !committed && f.copies > 0 && c.rowsOnly:
+		c.unproved.ghosts++
+	case !committed && f.copies > 0:
+		c.found.add(Ghost, n, id, "a message is visible, no committed row: "+c.describe(f))
+	}
+	if f.copies > 1 {
+		c.found.addMany(Doubled, uint64(f.copies-1), n, id, fmt.Sprintf("%d copies are visible: %s", f.copies, c.describe(f)))
+	}
+	c.judgeContent(n, f, t)
+	if f.sent == 0 {
+		c.found.add(Unsent, n, id, "the journal has no request with this id: "+c.describe(f))
+	}
+}
+
+func (c *checker) judgeContent(n uint32, f *fact, t transaction) {
+	id := c.plan.id(n)
+	known := f.flags.any(rowCommitted | saidCommitted)
+	if f.copies > 0 && known && f.seen != f.queue {
+		f.flags |= wrongQueue
+	}
+	if f.copies > 0 && known && f.key != f.messageID {
+		f.flags |= wrongContent
+		c.remember(n, "its message id is not the one of row and answers")
+	}
+	if c.plan.kinds[t.kind].BodyResult && f.copies > 0 && f.flags.has(rowCommitted) && c.bodies[n] != c.results[n] {
+		f.flags |= wrongContent
+		c.remember(n, "the body is not the row's result")
+	}
+	if f.flags.has(wrongQueue) {
+		c.found.add(WrongQueue, n, id, c.describe(f)+c.detail(n))
+	}
+	if f.flags.has(wrongContent) {
+		c.found.add(WrongContent, n, id, c.describe(f)+c.detail(n))
+	}
+}
+
+func (c *checker) detail(n uint32) string {
+	if detail, ok := c.wrong[n]; ok {
+		return "; " + detail
+	}
+	return ""
+}
+
+// describe says in words what is known of row and messages.
+func (c *checker) describe(f *fact) string {
+	row := "no row"
+	switch {
+	case f.flags.has(rowCommitted):
+		row = "row committed, queue " + c.journal.names[f.queue]
+	case f.flags.has(rowRejected):
+		row = "row rolled back (rejected)"
+	case f.flags.has(rowAbandoned):
+		row = "row abandoned"
+	case f.flags.has(rowUnknown):
+		row = "outcome unknown"
+	}
+	if f.flags.has(rowPending) {
+		row += ", delivery pending"
+	}
+	if f.flags.has(hasLine) {
+		row += fmt.Sprintf(", line %d", f.line)
+	}
+	if f.copies == 0 {
+		return row + "; not visible"
+	}
+	return fmt.Sprintf("%s; visible in %s at offset %d", row, c.journal.names[f.seen], f.offset)
+}

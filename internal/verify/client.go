@@ -1,0 +1,143 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"os"
+	"time"
+)
+
+// client sends requests. Each is sent once: what is repeated is repeated by the load, and noted.
+type client struct {
+	http    *http.Client
+	header  http.Header
+	timeout time.Duration
+	plan    *plan
+}
+
+func newClient(p *plan, header http.Header, timeout time.Duration, concurrency int) *client {
+	idle := 4*concurrency + 16 // two replicas at once, and GETs
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: idle, IdleConnTimeout: time.Minute, DisableCompression: true, TLSHandshakeTimeout: 5 * time.Second,
+	}
+	return &client{
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		plan: p, header: header, timeout: timeout,
+	}
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// onlyRead hides what a body is, so that net/http cannot send it once more by itself.
+type onlyRead struct{ io.Reader }
+
+// post sends the transaction's request, or another one with its id, and returns what came of it. With hangUp at least 0
+// the client leaves so long after it has sent all.
+func (c *client) post(ctx context.Context, to *target, t transaction, purpose Purpose, hangUp time.Duration) Answer {
+	k := &c.plan.kinds[t.kind]
+	path, withKind := "/v1/transactions", true
+	turn := c.plan.turn(t, to)
+	if k.Path != "" && turn&1 == 0 {
+		path, withKind = k.Path, false
+	}
+	id := c.plan.id(t.n)
+	text := c.plan.appendBody(nil, t, purpose == Other, withKind, turn&2 == 0)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url+path, onlyRead{bytes.NewReader(text)})
+	if err != nil {
+		return Answer{Class: NotSent, Purpose: purpose, Detail: err.Error()}
+	}
+	request.ContentLength = int64(len(text))
+	request.Header.Set("Content-Type", "application/json")
+	if turn&2 != 0 {
+		request.Header.Set("Idempotency-Key", id)
+	}
+	status, answered, a := c.exchange(request, to, purpose, hangUp)
+	if status == 0 {
+		return a
+	}
+	read := readAnswer(id, purpose, status, answered)
+	read.Target, read.Latency = a.Target, a.Latency
+	return read
+}
+
+// turn decides in which of the ways that mean the same the request is made: at the kind's path or not, its id in the body
+// or in the header.
+func (p *plan) turn(t transaction, to *target) uint64 { return t.dice>>8 + uint64(to.index) }
+
+// get asks for the transaction.
+func (c *client) get(ctx context.Context, to *target, id string) (Answer, []byte) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.url+"/v1/transactions/"+url.PathEscape(id), http.NoBody)
+	if err != nil {
+		return Answer{Class: NotSent, Purpose: Get, Detail: err.Error()}, nil
+	}
+	status, text, a := c.exchange(request, to, Get, -1)
+	if status == 0 {
+		return a, nil
+	}
+	read := readAnswer(id, Get, status, text)
+	read.Target, read.Latency = a.Target, a.Latency
+	return read, text
+}
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 16 << 20
+
+// exchange returns status 0 with the reason in the answer, or what was answered.
+func (c *client) exchange(request *http.Request, to *target, purpose Purpose, hangUp time.Duration) (int, []byte, Answer) {
+	to.busy.Add(1)
+	defer to.busy.Add(-1)
+	ctx, cancel := context.WithTimeoutCause(request.Context(), c.timeout, errTimeout)
+	defer cancel()
+	if hangUp >= 0 {
+		left, leave := context.WithCancelCause(ctx)
+		defer leave(nil)
+		ctx = httptrace.WithClientTrace(left, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) {
+			time.AfterFunc(hangUp, func() { leave(errHungUp) })
+		}})
+	}
+	for name, values := range c.header {
+		request.Header[name] = values
+	}
+	start := time.Now()
+	a := Answer{Purpose: purpose, Target: uint8(to.index)}
+	response, err := c.http.Do(request.WithContext(ctx)) //nolint:gosec // the operator names the service
+	var text []byte
+	if err == nil {
+		text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+		_ = response.Body.Close()
+	}
+	a.Latency = time.Since(start)
+	if err != nil {
+		a.Class, a.Detail = classOfError(ctx, err), err.Error()
+		return 0, nil, a
+	}
+	return response.StatusCode, text, a
+}
+
+var (
+	errTimeout = errors.New("no answer in time")
+	errHungUp  = errors.New("hung up, as planned")
+)
+
+// classOfError tells what can be said of a request without an answer. Only a connection that was never made is certain
+// to have carried nothing.
+func classOfError(ctx context.Context, err error) Class {
+	dialing, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case ok && dialing.Op == "dial":
+		return NotSent
+	case errors.Is(context.Cause(ctx), errHungUp):
+		return HungUp
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(context.Cause(ctx), errTimeout):
+		return TimedOut
+	default:
+		return Broken
+	}
+}

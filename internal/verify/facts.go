@@ -1,0 +1,197 @@
+package verify
+
+// fact is what is known of one transaction: what was asked and answered, and later its row and its messages. There are
+// millions of them.
+type fact struct {
+	messageID uint64 // hash of the first one that an answer said is committed
+	content   uint64 // of the first such answer, or of the first rejection
+	key       uint64 // hash of the first message's id
+	offset    int64  // of the first message, in its queue
+	line      int64  // of the row
+	sent      uint32 // clock of the first request
+	committed uint32 // clock of the first answer "committed"; 0: none
+	flags     flags
+	queue     uint16 // that answers named; index
+	seen      uint16 // that the first message was in; index
+	copies    uint8
+	open      uint8 // requests without an answer
+	did       uint8 // answers that say that the request itself has committed
+	perhaps   uint8 // answers, or none, that leave open whether the request has committed
+}
+
+// flags are what was observed of a transaction.
+type flags uint32
+
+const (
+	saidCommitted flags = 1 << iota
+	saidDelivered
+	saidRejected
+	saidUnknown
+	saidRefused // the load itself is wrong
+	saidMismatch
+	saidMalformed
+	otherExecuted // the other request was not refused
+	otherRefused
+	goneAfterCommit // a GET did not find what was answered to be committed before
+	differentAnswer
+	differentQueue
+	differentMessage
+	rowSeen
+	rowCommitted
+	rowRejected
+	rowAbandoned
+	rowPending
+	rowUnknown   // the row's place is taken by "unknown"
+	askedUnknown // GET says "unknown", at the very end
+	rowDiffers   // from an answer
+	hasLine
+	wrongQueue
+	wrongContent
+	leftUndecided // the load gave up on it, or left it on purpose
+)
+
+func (f flags) has(all flags) bool { return f&all == all }
+func (f flags) any(of flags) bool  { return f&of != 0 }
+
+func addSaturated(n *uint8) {
+	if *n < 255 {
+		*n++
+	}
+}
+
+// facts are all transactions, by number, in blocks, so that growing copies nothing.
+type facts struct {
+	blocks []*[factsPerBlock]fact // nil: none of them is known
+	count  uint32                 // one more than the highest number
+}
+
+const factsPerBlock = 1 << 12
+
+// at returns the fact of n, which is made when it is new.
+func (f *facts) at(n uint32) *fact {
+	block := int(n / factsPerBlock)
+	for block >= len(f.blocks) {
+		f.blocks = append(f.blocks, nil)
+	}
+	if f.blocks[block] == nil {
+		f.blocks[block] = new([factsPerBlock]fact)
+	}
+	f.count = max(f.count, n+1)
+	return &f.blocks[block][n%factsPerBlock]
+}
+
+// each calls handle for all that is known of, in order.
+func (f *facts) each(handle func(n uint32, f *fact)) {
+	for i, block := range f.blocks {
+		if block == nil {
+			continue
+		}
+		for k := range block {
+			if one := &block[k]; one.sent != 0 || one.flags.has(rowSeen) || one.copies > 0 {
+				handle(uint32(i*factsPerBlock+k), one)
+			}
+		}
+	}
+}
+
+// request notes that one is about to be sent. clock counts requests and answers, in the order in which they happened.
+func (f *fact) request(purpose Purpose, clock uint32) {
+	if purpose != Post {
+		return
+	}
+	if f.sent == 0 {
+		f.sent = clock
+	}
+	addSaturated(&f.open)
+}
+
+// answer notes what was answered to a request that was sent at that clock. docs/operations.md has the same table for
+// people.
+func (f *fact) answer(a *Answer, queue uint16, clock, sent uint32) {
+	if a.Purpose == Post && f.open > 0 {
+		f.open--
+	}
+	if a.Purpose == Other {
+		f.other(a)
+		return
+	}
+	switch a.Class {
+	case Committed:
+		f.saysCommitted(a, queue, clock)
+	case Rejected:
+		f.says(saidRejected, a.Content)
+	case Mismatch:
+		f.flags |= saidMismatch
+	case Unknown:
+		f.flags |= saidUnknown
+	case Refused:
+		f.flags |= saidRefused
+	case Malformed:
+		f.flags |= saidMalformed
+	case NotFound, Abandoned:
+		if f.committed != 0 && f.committed < sent {
+			f.flags |= goneAfterCommit
+		}
+	default:
+	}
+	if a.Purpose == Post && mayHaveCommitted(a.Class) {
+		addSaturated(&f.perhaps)
+	}
+}
+
+// mayHaveCommitted tells of which requests it is not known whether they have committed: the service did not say, or did
+// not get to say.
+func mayHaveCommitted(c Class) bool {
+	switch c {
+	case Unknown, Prepared, Conflict, Internal, OtherStatus, Broken, TimedOut, HungUp, Malformed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *fact) saysCommitted(a *Answer, queue uint16, clock uint32) {
+	message := hashOf(string(a.MessageID[:]))
+	if f.flags.has(saidCommitted) {
+		if f.queue != queue {
+			f.flags |= differentQueue
+		}
+		if f.messageID != message {
+			f.flags |= differentMessage
+		}
+	} else {
+		f.queue, f.messageID, f.committed = queue, message, clock
+	}
+	f.says(saidCommitted, a.Content)
+	if a.Delivered {
+		f.flags |= saidDelivered
+	}
+	if a.Purpose == Post && !a.Replayed {
+		addSaturated(&f.did)
+	}
+}
+
+// says keeps the content of the first final answer, and notes when another differs.
+func (f *fact) says(what flags, content uint64) {
+	const final = saidCommitted | saidRejected
+	if f.flags.any(final) && f.content != content {
+		f.flags |= differentAnswer
+	}
+	if !f.flags.any(final) {
+		f.content = content
+	}
+	f.flags |= what
+}
+
+// other notes what was answered to another request with the id, which is sent once the first is decided.
+func (f *fact) other(a *Answer) {
+	switch a.Class {
+	case Mismatch:
+		f.flags |= otherRefused
+	case Committed, Rejected, Prepared, Unknown:
+		f.flags |= otherExecuted
+	case Malformed:
+		f.flags |= saidMalformed
+	default:
+	}
+}

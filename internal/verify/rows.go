@@ -1,0 +1,213 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Row is what the database (or, without it, GET) says of a transaction in the end.
+type Row struct {
+	ID         string
+	Kind       string
+	State      string
+	Delivery   string
+	Abandoned  bool
+	ShardKey   string
+	Topic      string
+	Tag        string
+	Keys       []string
+	Properties map[string]string
+	Broker     string
+	QueueID    int
+	Selector   string
+	Reason     string
+	MessageID  string
+	Result     []byte // JSON, or nil
+	Rejected   bool
+	RejectHash uint64
+	CreatedAt  time.Time
+	DecidedAt  *time.Time
+	Line       *int64
+	Partial    bool // keys and properties are not known: GET does not tell them
+}
+
+// rowSource is where rows come from.
+type rowSource interface {
+	// scan calls handle for each row of the run, in any order.
+	scan(ctx context.Context, handle func(*Row)) error
+	// find does for those of the ids that are there.
+	find(ctx context.Context, ids []string, handle func(*Row)) error
+	// pending returns how many rows of the run wait to be delivered or decided.
+	pending(ctx context.Context) (int, error)
+}
+
+// database reads the service's table. Its statements are its own, so that no mistake of the service's is repeated here.
+type database struct {
+	pool        *pgxpool.Pool
+	first, last string // ids of the run are from first on, before last
+	columns     string
+	lines       bool
+	patience    time.Duration // how long one query is tried
+}
+
+const (
+	rowColumns = `id, kind, state, delivery, abandoned, shard_key, topic, tag, keys, properties, broker, queue_id, selector, reason,
+	uniq_key, result::text, rejection::text, created_at, decided_at`
+	rowBatch = 5000
+)
+
+// openDatabase connects, and looks whether the table is there.
+func openDatabase(ctx context.Context, url, prefix string, patience time.Duration) (*database, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("the database URL is not valid") // pgx's error may repeat the password
+	}
+	config.MaxConns = 2
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection to the database: %w", err)
+	}
+	// The prefix ends in "-"; "." comes right after it.
+	d := &database{pool: pool, first: prefix, last: prefix[:len(prefix)-1] + ".", columns: rowColumns, patience: patience}
+	if err := d.look(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *database) look(ctx context.Context) error {
+	var table bool
+	err := d.pool.QueryRow(ctx, `SELECT to_regclass('txsvc.transactions') IS NOT NULL, EXISTS (SELECT FROM pg_attribute
+		WHERE attrelid = to_regclass('txsvc.transactions') AND attname = 'line' AND NOT attisdropped)`).Scan(&table, &d.lines)
+	switch {
+	case err != nil:
+		return fmt.Errorf("asking the database: %w", err)
+	case !table:
+		return errors.New("the database has no table txsvc.transactions: is it the one that the service uses?")
+	case d.lines:
+		d.columns += ", line"
+	default:
+		d.columns += ", null::bigint"
+	}
+	return nil
+}
+
+func (d *database) close() { d.pool.Close() }
+
+func (d *database) scan(ctx context.Context, handle func(*Row)) error {
+	for after := d.first; ; {
+		n, last, err := d.query(ctx, handle, `SELECT `+d.columns+` FROM txsvc.transactions
+			WHERE id > $1 COLLATE "C" AND id < $2 COLLATE "C" ORDER BY id COLLATE "C" LIMIT $3`, after, d.last, rowBatch)
+		if err != nil || n < rowBatch {
+			return err
+		}
+		after = last
+	}
+}
+
+func (d *database) find(ctx context.Context, ids []string, handle func(*Row)) error {
+	_, _, err := d.query(ctx, handle, `SELECT `+d.columns+` FROM txsvc.transactions WHERE id = ANY ($1)`, ids)
+	return err
+}
+
+// query reads all rows before it hands out the first, so that a query that breaks and is made again hands out none twice.
+func (d *database) query(ctx context.Context, handle func(*Row), sql string, args ...any) (n int, last string, err error) {
+	var list []*Row
+	err = retry(ctx, d.patience, func(ctx context.Context) error {
+		list = list[:0]
+		rows, err := d.pool.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			r, err := scanRow(rows)
+			if err != nil {
+				return err
+			}
+			list = append(list, r)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return 0, "", fmt.Errorf("reading the transactions' rows: %w", err)
+	}
+	for _, r := range list {
+		handle(r)
+		last = r.ID
+	}
+	return len(list), last, nil
+}
+
+func scanRow(rows pgx.Rows) (*Row, error) {
+	r := new(Row)
+	var properties []byte
+	var result, refused *string
+	err := rows.Scan(&r.ID, &r.Kind, &r.State, &r.Delivery, &r.Abandoned, &r.ShardKey, &r.Topic, &r.Tag, &r.Keys, &properties, &r.Broker,
+		&r.QueueID, &r.Selector, &r.Reason, &r.MessageID, &result, &refused, &r.CreatedAt, &r.DecidedAt, &r.Line)
+	if err != nil {
+		return nil, err
+	}
+	if result != nil {
+		r.Result = []byte(*result)
+	}
+	if properties != nil {
+		if err := json.Unmarshal(properties, &r.Properties); err != nil {
+			return nil, fmt.Errorf("properties of %s: %w", r.ID, err)
+		}
+	}
+	if refused != nil {
+		var stored struct {
+			Message string `json:"message"`
+			rejection
+		}
+		if err := json.Unmarshal([]byte(*refused), &stored); err != nil {
+			return nil, fmt.Errorf("rejection of %s: %w", r.ID, err)
+		}
+		r.Rejected, r.RejectHash = true, rejectionHash(clip(stored.Message), &stored.rejection)
+	}
+	return r, nil
+}
+
+// clip cuts a message as the service's answers do.
+func clip(message string) string {
+	const most = 1024
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most], "") + "…"
+}
+
+func (d *database) pending(ctx context.Context) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	// A condition that the partial index has, and then the few rows of it that are the run's.
+	err = d.pool.QueryRow(ctx, `SELECT count(*) FROM txsvc.transactions
+		WHERE delivery = 'pending' AND id > $1 COLLATE "C" AND id < $2 COLLATE "C"`, d.first, d.last).Scan(&n)
+	return n, err
+}
+
+func (r *Row) queue() string { return queueName(r.Broker, r.QueueID) }
+
+func queueName(broker string, id int) string { return broker + ":" + strconv.Itoa(id) }
+
+// content is the hash of what answers say, too.
+func (r *Row) content() uint64 {
+	c := contentOf{
+		kind: r.Kind, shardKey: r.ShardKey, topic: r.Topic, tag: r.Tag, selector: r.Selector, reason: r.Reason, result: r.Result,
+		created: r.CreatedAt.UnixMicro(),
+	}
+	if r.DecidedAt != nil {
+		c.decided = r.DecidedAt.UnixMicro()
+	}
+	return c.hash()
+}

@@ -1,0 +1,312 @@
+package verify
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Stack is what is checked.
+type Stack struct {
+	URLs        []string    // base URLs of the replicas
+	Header      http.Header // added to each request
+	DatabaseURL string      // empty: rows are asked for with GET
+	Broker      Broker
+}
+
+// Options are how a run works.
+type Options struct {
+	// Journal is the file to write; it must not exist. Empty: one in the directory for temporary files, which Close removes
+	// unless KeepJournal was called.
+	Journal string
+	// Settle bounds how long anything that does not answer, or does not get done, is waited for; 2 min.
+	Settle time.Duration
+	// Linger is how long after the last answer the topics are read. Copies can come late: brokers ask about half messages
+	// after 6 to 36 s, with their default settings.
+	Linger time.Duration
+	// Logger tells what is being done. Nil: nobody.
+	Logger *slog.Logger
+}
+
+// Run is one run: its load, and what is checked of it.
+type Run struct {
+	stack   Stack
+	load    Load
+	options Options
+	log     *slog.Logger
+
+	header  *header
+	plan    *plan
+	journal *journal
+	path    string // of the journal
+	temp    bool
+	whole   bool // of a journal that was read
+
+	targets *targets
+	client  *client
+	scraper *scraper
+	driver  *driver
+	topics  *topicReader
+	db      *database
+	cpu     time.Duration // used by the load
+	last    time.Time     // of the last answer
+	notes   []string
+}
+
+// startLimit is how long the stack is waited for at the start.
+const startLimit = 20 * time.Second
+
+// Start looks at the stack and prepares a load: it reads the service's kinds, and where the topics end. An error means that
+// the stack, or the load, cannot be used.
+func Start(ctx context.Context, stack Stack, load Load, options Options) (r *Run, err error) {
+	now := time.Now()
+	load.Kinds = slices.Clone(load.Kinds)
+	load.setDefaults(now)
+	if err := load.validate(); err != nil {
+		return nil, err
+	}
+	r = newRun(stack, load, options)
+	defer func() {
+		if err != nil {
+			_ = r.Close()
+		}
+	}()
+	if r.targets, err = newTargets(stack.URLs, load.Concurrency); err != nil {
+		return nil, err
+	}
+	r.client = newClient(nil, stack.Header, load.RequestTimeout, load.Concurrency)
+	h := &header{
+		Run: load.Run, Seed: load.Seed, Started: now, Keys: load.Keys, Distribution: load.Distribution, Shares: load.Shares,
+		Count: load.Count, Rate: load.Rate, Concurrency: load.Concurrency,
+	}
+	if h.Kinds, h.LeftOut, err = r.askKinds(ctx); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(h.Kinds, func(k Kind) bool { return k.needsAnchors() }) {
+		h.Anchors = anchorCount
+	}
+	if err = r.setHeader(h); err != nil {
+		return nil, err
+	}
+	if err = r.connect(ctx); err != nil {
+		return nil, err
+	}
+	if h.Starts, err = r.topics.starts(ctx); err != nil {
+		return nil, err
+	}
+	r.topics.begin(h.Starts)
+	return r, r.begin(ctx)
+}
+
+// begin makes the journal and all that needs it.
+func (r *Run) begin(ctx context.Context) (err error) {
+	r.path = r.options.Journal
+	if r.path == "" {
+		r.path, r.temp = filepath.Join(os.TempDir(), "txsvc-verify-"+r.header.Run+".journal"), true
+	}
+	if r.journal, err = createJournal(r.path, r.header); err != nil {
+		return err
+	}
+	r.scraper = &scraper{client: r.client, targets: r.targets, journal: r.journal, last: make(map[string]float64)}
+	r.scraper.look(ctx)
+	r.driver = &driver{plan: r.plan, load: &r.load, client: r.client, targets: r.targets, journal: r.journal}
+	for range r.plan.kinds {
+		r.driver.latency = append(r.driver.latency, new(histogram))
+	}
+	return nil
+}
+
+func newRun(stack Stack, load Load, options Options) *Run {
+	setDefault(&options.Settle, 2*time.Minute)
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Run{stack: stack, load: load, options: options, log: options.Logger, whole: true}
+}
+
+func (r *Run) setHeader(h *header) (err error) {
+	r.header = h
+	if r.plan, err = newPlan(h); err == nil && r.client != nil {
+		r.client.plan = r.plan
+	}
+	return err
+}
+
+// askKinds reads the kinds of the service, and chooses those of the load.
+func (r *Run) askKinds(ctx context.Context) ([]Kind, []string, error) {
+	var served struct {
+		Items []servedKind `json:"items"`
+	}
+	err := retry(ctx, startLimit, func(ctx context.Context) error {
+		text, err := r.client.fetch(ctx, r.targets.pick().url+"/v1/kinds")
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(text, &served)
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("asking the service for its kinds: %w", err)
+	}
+	return chooseKinds(served.Items, r.load.Kinds, r.load.AllKinds)
+}
+
+// connect opens database and broker.
+func (r *Run) connect(ctx context.Context) (err error) {
+	if r.stack.DatabaseURL != "" {
+		err := retry(ctx, startLimit, func(ctx context.Context) (err error) {
+			r.db, err = openDatabase(ctx, r.stack.DatabaseURL, r.plan.prefix, r.options.Settle)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		r.header.Lines = r.db.lines
+	}
+	var topics []string
+	for _, k := range r.plan.kinds {
+		topics = append(topics, k.Topic)
+	}
+	slices.Sort(topics)
+	starting, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	r.topics, err = openTopics(starting, r.stack.Broker, slices.Compact(topics), r.options.Settle)
+	return err
+}
+
+// Open reads the journal of an earlier run, which can then be checked again. The stack's URLs may be empty: then what only
+// the service can tell stays open.
+func Open(ctx context.Context, stack Stack, journal string, options Options) (r *Run, err error) {
+	r = newRun(stack, Load{Concurrency: 16, RequestTimeout: 15 * time.Second}, options)
+	defer func() {
+		if err != nil {
+			_ = r.Close()
+		}
+	}()
+	r.path, r.journal = journal, newJournal()
+	if len(stack.URLs) > 0 {
+		if r.targets, err = newTargets(stack.URLs, r.load.Concurrency); err != nil {
+			return nil, err
+		}
+		r.client = newClient(nil, stack.Header, r.load.RequestTimeout, r.load.Concurrency)
+	}
+	r.whole, err = readJournal(journal, r.setHeader, func(e *event) {
+		r.journal.apply(e)
+		r.last = e.at
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.connect(ctx); err != nil {
+		return nil, err
+	}
+	r.topics.begin(r.header.Starts)
+	return r, nil
+}
+
+// ID returns the run's name, which is part of every id.
+func (r *Run) ID() string { return r.header.Run }
+
+// Prefix is what all ids of the run begin with.
+func (r *Run) Prefix() string { return r.plan.prefix }
+
+// Journal returns the journal's file.
+func (r *Run) Journal() string { return r.path }
+
+// SetURLs replaces the base URLs of the replicas, while a load runs.
+func (r *Run) SetURLs(urls []string) error { return r.targets.set(urls) }
+
+// Progress is how far a load has come.
+type Progress struct {
+	Done      uint32 // transactions
+	Requests  uint64
+	Committed uint64 // answers
+	Failed    uint64 // requests that got no answer, or 5xx
+}
+
+// Progress may be called at any time.
+func (r *Run) Progress() Progress {
+	r.journal.mu.Lock()
+	defer r.journal.mu.Unlock()
+	p := Progress{Done: r.driver.ended.Load()}
+	for _, purpose := range purposes {
+		p.Requests += r.journal.tally.Requests[purpose]
+	}
+	answers := &r.journal.tally.Answers[Post]
+	p.Committed = answers[Committed]
+	for _, c := range []Class{BrokerUnavailable, DatabaseUnavailable, Overloaded, Internal, OtherStatus, NotSent, Broken, TimedOut} {
+		p.Failed += answers[c]
+	}
+	return p
+}
+
+// flushEvery bounds what a journal lacks when this process dies.
+const flushEvery = time.Second
+
+// Load posts until the load's count or duration is reached, or ctx ends; then it finishes what is under way. An error means
+// that the load made no sense (the service refuses the requests), or that the journal could not be written; what was
+// posted can be checked all the same.
+func (r *Run) Load(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	scraped := make(chan struct{})
+	go func() { defer close(scraped); r.scraper.run(background) }()
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		for pause(background, flushEvery) {
+			_ = r.journal.flush() // the error stays
+		}
+	}()
+	begin, cpu := time.Now(), cpuTime()
+	err := r.driver.run(ctx)
+	r.cpu = cpuTime() - cpu
+	r.journal.end(time.Since(begin))
+	r.last = time.Now()
+	stop()
+	<-scraped
+	<-flushed
+	return errors.Join(err, r.journal.flush())
+}
+
+// KeepJournal lets Close leave the journal's file where it is.
+func (r *Run) KeepJournal() { r.temp = false }
+
+// Close ends all connections.
+func (r *Run) Close() (err error) {
+	if r.journal != nil {
+		err = r.journal.close()
+	}
+	if r.topics != nil {
+		r.topics.close()
+	}
+	if r.db != nil {
+		r.db.close()
+	}
+	if r.client != nil {
+		r.client.close()
+	}
+	if r.temp && r.path != "" {
+		err = errors.Join(err, os.Remove(r.path))
+	}
+	return err
+}
+
+// WriteJSON writes the report as one JSON object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return out.Flush()
+}
