@@ -25,12 +25,13 @@ type evidence struct {
 	queue  time.Duration
 	mu     sync.Mutex
 	probes map[string][]probe
+	asked  map[string]time.Time // when each broker was asked for the first time
 }
 
 type probe struct{ sent, answered time.Time }
 
 func newEvidence(timing txn.Timing) *evidence {
-	return &evidence{queue: timing.BrokerQueue + probeMargin, probes: make(map[string][]probe)}
+	return &evidence{queue: timing.BrokerQueue + probeMargin, probes: make(map[string][]probe), asked: make(map[string]time.Time)}
 }
 
 func (e *evidence) add(broker string, sent, answered time.Time) {
@@ -41,6 +42,27 @@ func (e *evidence) add(broker string, sent, answered time.Time) {
 		list = slices.Delete(list, 0, 1)
 	}
 	e.probes[broker] = append(list, probe{sent, answered})
+}
+
+// ask notes that the broker is asked from now on.
+func (e *evidence) ask(broker string, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.asked[broker]; !ok {
+		e.asked[broker] = now
+	}
+}
+
+// answering says whether the broker answered one of the last probes. One that was not asked for as long is given the
+// benefit of the doubt.
+func (e *evidence) answering(broker string, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if list := e.probes[broker]; len(list) > 0 {
+		return now.Sub(list[len(list)-1].answered) < 4*probeEvery
+	}
+	since, ok := e.asked[broker]
+	return !ok || now.Sub(since) < 4*probeEvery
 }
 
 // settled says whether all that reached the broker before the given time is executed or dropped by now.

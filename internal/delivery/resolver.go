@@ -35,7 +35,9 @@ type Resolver struct {
 	evidence  *evidence
 	undecided undecided
 	recounts  recounts
+	relay     *relay
 	pending   prometheus.Gauge
+	parked    prometheus.Gauge
 	oldest    prometheus.Gauge
 	warned    time.Time // of the loop that delivers alone
 }
@@ -48,11 +50,15 @@ func New(store Store, broker Broker, timing txn.Timing, metrics *txn.Metrics, re
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "txsvc_delivery_pending", Help: "Committed transactions whose message is not known to be visible.",
 		}),
+		parked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "txsvc_delivery_parked", Help: "Of these, the ones that are not tried again until an operator asks for it.",
+		}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "txsvc_delivery_oldest_pending_seconds", Help: "Age of the oldest committed transaction whose message is not known to be visible.",
 		}),
 	}
-	reg.MustRegister(r.pending, r.oldest)
+	reg.MustRegister(r.pending, r.parked, r.oldest)
+	r.relay = newRelay(r)
 	return r
 }
 
@@ -63,7 +69,10 @@ func (r *Resolver) Run(ctx context.Context) error {
 	g.Go(func() error { return every(ctx, pollEvery, r.deliverDue) })
 	g.Go(func() error { return every(ctx, pollEvery, r.decideAll) })
 	g.Go(func() error { return every(ctx, pollEvery, r.recountDue) })
-	g.Go(func() error { return every(ctx, gaugesEvery, r.measure) })
+	g.Go(func() error { r.measureAll(ctx); return nil })
+	g.Go(func() error { r.relay.run(ctx); return nil })
+	g.Go(func() error { r.relay.announce(ctx); return nil })
+	g.Go(func() error { r.store.Listen(ctx, r.relay.look); return nil })
 	return g.Wait()
 }
 
@@ -80,16 +89,35 @@ func every(ctx context.Context, interval time.Duration, do func(context.Context)
 	}
 }
 
+// measureAll measures at most a twentieth of the time: a large backlog takes long to count.
+func (r *Resolver) measureAll(ctx context.Context) {
+	for ctx.Err() == nil {
+		start := time.Now()
+		r.measure(ctx)
+		pause(ctx, max(gaugesEvery, 20*time.Since(start)))
+	}
+}
+
 func (r *Resolver) measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	count, oldest, err := r.store.Pending(ctx)
+	p, err := r.store.Pending(ctx)
 	if err != nil {
 		r.log.DebugContext(ctx, "measuring pending deliveries", "error", err)
 		return
 	}
-	r.pending.Set(float64(count))
-	r.oldest.Set(oldest)
+	r.pending.Set(float64(p.Count))
+	r.parked.Set(float64(p.Parked))
+	r.oldest.Set(p.Oldest.Seconds())
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // probeAll asks every broker for a sign of life, each on its own so that a silent one holds up no other.
@@ -100,6 +128,7 @@ func (r *Resolver) probeAll(ctx context.Context) {
 	for _, broker := range r.broker.Brokers() {
 		g.Go(func() error {
 			sent := time.Now()
+			r.evidence.ask(broker, sent)
 			if err := r.broker.Probe(ctx, broker); err == nil {
 				r.evidence.add(broker, sent, time.Now())
 			}
@@ -177,7 +206,7 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 		r.failed(ctx, c, path, err)
 		return false
 	}
-	r.store.MarkDelivered(c.Message.TxID, time.Now())
+	r.store.MarkDelivered(c.Message.TxID, time.Now(), c.Ordered)
 	r.recounts.add(c, time.Now())
 	r.metrics.Delivered(path, c.Message.Topic, c.Message.Queue)
 	return true
@@ -185,7 +214,7 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 
 func (r *Resolver) found(ctx context.Context, c txn.Claim, path string, copies int) {
 	r.suspect(ctx, c, copies)
-	r.store.MarkDelivered(c.Message.TxID, time.Now())
+	r.store.MarkDelivered(c.Message.TxID, time.Now(), c.Ordered)
 	r.metrics.Deliveries.WithLabelValues(path, "found").Inc()
 	r.metrics.QueueMessage(c.Message.Topic, c.Message.Queue)
 }
@@ -199,7 +228,24 @@ func (r *Resolver) failed(ctx context.Context, c txn.Claim, path string, err err
 	r.metrics.Deliveries.WithLabelValues(path, result).Inc()
 	r.log.WarnContext(ctx, "delivery not confirmed; it is tried again", "id", c.Message.TxID, "attempts", c.Attempts, "error", err)
 	if result == "failed" {
-		r.putBack(ctx, c, backoff(c.Attempts), err.Error())
+		r.putBack(ctx, c, backoff(c.Attempts), reason(err))
+	}
+}
+
+// reason is what the row says of an error, and with it GET: nothing that is not for everybody.
+func reason(err error) string {
+	e, ok := errors.AsType[*txn.Error](err)
+	switch {
+	case ok:
+		return e.Detail
+	case errors.Is(err, txn.ErrBusy):
+		return "the broker is busy"
+	case errors.Is(err, txn.ErrReplyMissing):
+		return "the broker did not answer"
+	case errors.Is(err, txn.ErrNotSent):
+		return "the broker could not be reached, or did not take the message"
+	default:
+		return "the broker could not be asked about the message"
 	}
 }
 

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -73,7 +72,7 @@ func (r *Resolver) decideAll(ctx context.Context) {
 func (r *Resolver) decide(ctx context.Context, a *txn.Attempt) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	verdict, _, err := r.store.Decide(ctx, a.Message, a.Half)
+	verdict, t, err := r.store.Decide(ctx, a.Message, a.Half)
 	if err != nil {
 		return false
 	}
@@ -81,12 +80,13 @@ func (r *Resolver) decide(ctx context.Context, a *txn.Attempt) bool {
 	case txn.VerdictUndecided:
 		return true
 	case txn.VerdictRollback:
-		if err := r.broker.End(ctx, a.Half, txn.DecisionRollback, time.Time{}); err != nil {
-			r.log.InfoContext(ctx, "rollback not confirmed, left to a check-back", "message_id", a.Half.UniqKey, "error", err)
+		if !a.Outbox {
+			r.rollback(ctx, a.Half)
 		}
 		r.metrics.Transactions.WithLabelValues(a.Kind.Name, "rolled_back").Inc()
-	default: // committed: the row is delivered when its lease ends
+	default: // committed: the row is delivered when its lease ends, or at once when it has none
 		r.metrics.Transactions.WithLabelValues(a.Kind.Name, "committed").Inc()
+		r.Wake(t)
 	}
 	r.undecided.remove(a)
 	return true

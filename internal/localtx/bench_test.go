@@ -54,7 +54,7 @@ func runOnly(e *env, id string) error {
 
 func runAndMark(e *env, id string) error {
 	err := runOnly(e, id)
-	e.store.MarkDelivered(id, time.Now())
+	e.store.MarkDelivered(id, time.Now(), false)
 	return err
 }
 

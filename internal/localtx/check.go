@@ -18,7 +18,7 @@ var (
 
 // Check says whether the database answers and has the table. The error's text holds no address or secret.
 func (s *Store) Check(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `SELECT lease_epoch FROM txsvc.transactions LIMIT 0`)
+	_, err := s.pool.Exec(ctx, `SELECT line FROM txsvc.transactions LIMIT 0`)
 	if err == nil {
 		return nil
 	}

@@ -30,7 +30,7 @@ func TestDecideByTheRow(t *testing.T) {
 	}
 	verdict, _ = e.decide(sameRequest(a))
 	wantVerdict(t, verdict, txn.VerdictRollback)
-	e.store.MarkDelivered("tx-1", time.Now())
+	e.store.MarkDelivered("tx-1", time.Now(), false)
 	verdict, _ = e.decide(a)
 	wantVerdict(t, verdict, txn.VerdictDelivered)
 	if got := fenced(e, "tx-1"); len(got) > 0 {

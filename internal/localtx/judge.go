@@ -14,6 +14,7 @@ const (
 	detailAllInUse = "all connections for local transactions were in use for longer than the kind's timeout; nothing was changed"
 	detailBroke    = "the database failed; nothing was changed"
 	detailFailed   = "the local transaction failed; nothing was changed"
+	detailInLine   = "an earlier transaction of this topic and shard key takes longer than the kind's timeout; nothing was changed"
 	detailTimeout  = "the local transaction took longer than its timeout; nothing was changed"
 )
 
@@ -48,6 +49,9 @@ func (s *Store) judge(ctx context.Context, r *run, err error) (txn.Outcome, agai
 }
 
 func timedOut(r *run, cause error) *txn.Error {
+	if r.atLine {
+		return &txn.Error{Code: txn.CodeOverloaded, Detail: detailInLine, RetryAfter: inLineRetry, Cause: cause}
+	}
 	if r.atRow {
 		return &txn.Error{Code: txn.CodeConflict, Detail: "a request with the same id is still running", Cause: cause}
 	}

@@ -2,7 +2,7 @@ package localtx
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,77 +44,50 @@ func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, 
 	return nil
 }
 
-// claim leases the rows that the given query locks. The query stands in a WITH that is evaluated once: as a part of a
-// join it could be run again, and lock more rows than its limit.
-const claim = `WITH due AS MATERIALIZED (%s)
-	UPDATE txsvc.transactions t
-	SET lease_until = clock_timestamp() + $1::interval, lease_epoch = t.lease_epoch + 1, attempts = t.attempts + 1
-	FROM due WHERE t.id = due.id
-	RETURNING t.id, t.kind, t.shard_key, t.topic, t.tag, t.keys, t.properties, coalesce(t.traceparent, ''),
-		t.broker, t.queue_id, t.uniq_key, t.commit_log_offset, t.queue_offset, t.body, t.created_at, t.lease_epoch, t.attempts,
-		clock_timestamp() - due.lease_until`
+// giveBack is Defer for many rows. What was certainly not sent does not count as an attempt.
+const giveBack = `UPDATE txsvc.transactions t SET lease_until = clock_timestamp() + $3::interval, attempts = t.attempts - $4::int,
+		last_error = coalesce(nullif($5, ''), t.last_error)
+	FROM unnest($1::text[], $2::bigint[]) AS l (id, epoch)
+	WHERE t.id = l.id AND t.lease_epoch = l.epoch AND t.delivery = 'pending'`
 
-var (
-	claimDue = fmt.Sprintf(claim, `SELECT id, lease_until FROM txsvc.transactions
-		WHERE delivery = 'pending' AND lease_until <= now() AND broker = ANY ($3) ORDER BY lease_until LIMIT $2 FOR UPDATE SKIP LOCKED`)
-	claimOne = fmt.Sprintf(claim, `SELECT id, lease_until FROM txsvc.transactions
-		WHERE id = $2 AND uniq_key = $3 AND delivery = 'pending' AND lease_until <= now() FOR UPDATE SKIP LOCKED`)
-)
-
-// ClaimDue leases up to limit committed rows of the brokers that nobody works on, longest waiting first.
-func (s *Store) ClaimDue(ctx context.Context, brokers []string, limit int) ([]txn.Claim, error) {
-	return s.claim(ctx, claimDue, limit, brokers)
-}
-
-// ClaimOne leases the row of the half message, unless somebody works on it.
-func (s *Store) ClaimOne(ctx context.Context, id, uniqKey string) (txn.Claim, bool, error) {
-	claims, err := s.claim(ctx, claimOne, id, uniqKey)
-	if err != nil || len(claims) == 0 {
-		return txn.Claim{}, false, err
-	}
-	return claims[0], true, nil
-}
-
-func (s *Store) claim(ctx context.Context, query string, args ...any) ([]txn.Claim, error) {
+// GiveBack is Defer for leases of which nothing was sent: the next holder may rely on that.
+func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Duration, reason string) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	start := time.Now()
-	// Planned anew each time: a plan that was made while the table was small reads all of it, and would be kept until its
-	// statistics are renewed.
-	args = append([]any{pgx.QueryExecModeCacheDescribe, s.timing.Lease()}, args...)
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("claiming pending deliveries: %w", err)
+	ids, epochs := make([]string, len(leases)), make([]int64, len(leases))
+	for i, lease := range leases {
+		ids[i], epochs[i] = lease.ID, lease.Epoch
 	}
-	claims, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (txn.Claim, error) {
-		return scanClaim(row, start.Add(s.timing.WriteWithin))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("claiming pending deliveries: %w", err)
+	if _, err := s.pool.Exec(ctx, giveBack, pgx.QueryExecModeCacheDescribe, ids, epochs, wait, 1, reason); err != nil {
+		return fmt.Errorf("giving %d leases back: %w", len(leases), err)
 	}
-	return claims, nil
+	return nil
 }
 
-func scanClaim(row pgx.CollectableRow, writeBefore time.Time) (txn.Claim, error) {
-	c := txn.Claim{}
-	var freeFor time.Duration
-	m := &c.Message
-	var properties []byte
-	err := row.Scan(&m.TxID, &m.Kind, &m.ShardKey, &m.Topic, &m.Tag, &m.Keys, &properties, &m.Traceparent,
-		&m.Queue.Broker, &m.Queue.ID, &m.UniqKey, &c.Half.CommitLogOffset, &c.Half.QueueOffset, &m.Body, &c.CreatedAt,
-		&c.Lease.Epoch, &c.Attempts, &freeFor)
+// Park gives a lease back and keeps everybody from the row, until Redeliver. Nothing may be under way.
+func (s *Store) Park(ctx context.Context, lease txn.Lease, reason string) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = 'infinity', last_error = $3
+		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`, lease.ID, lease.Epoch, reason)
 	if err != nil {
-		return c, err
+		return fmt.Errorf("parking transaction %s: %w", lease.ID, err)
 	}
-	if properties != nil {
-		if err := json.Unmarshal(properties, &m.Properties); err != nil {
-			return c, fmt.Errorf("decoding the properties of transaction %s: %w", m.TxID, err)
-		}
+	return nil
+}
+
+// Redeliver makes a parked row due; see txn.Store. A row that is not parked is tried again anyway.
+func (s *Store) Redeliver(ctx context.Context, id string) (*txn.Transaction, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp(), last_error = NULL
+		WHERE id = $1 AND delivery = 'pending' AND lease_until = 'infinity'`, id)
+	if err != nil {
+		return nil, fmt.Errorf("asking for transaction %s to be delivered: %w", id, err)
 	}
-	c.Half.UniqKey, c.Half.Broker = m.UniqKey, m.Queue.Broker
-	// The broker refuses an end later than the message's own immunity, unless it answers a check-back (604).
-	c.Half.FromCheck = true
-	c.Lease.ID, c.Lease.WriteBefore = m.TxID, writeBefore
-	c.FreeSince = time.Now().Add(-freeFor)
-	return c, nil
+	t, err := s.Find(ctx, id)
+	if errors.Is(err, txn.ErrNotFound) { // deleted since the caller has read it, so it was delivered
+		return nil, txn.Errorf(txn.CodeNotFound, "no transaction has this id")
+	}
+	return t, err
 }

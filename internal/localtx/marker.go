@@ -25,26 +25,36 @@ const (
 // marker writes "delivered" for many rows in one statement. A mark that is lost costs a look at the broker's index, so
 // it neither holds an answer up nor waits for the disk.
 type marker struct {
-	pool *pgxpool.Pool
-	log  *slog.Logger
-	wake chan struct{}
+	pool  *pgxpool.Pool
+	log   *slog.Logger
+	wake  chan struct{}
+	hurry chan struct{} // as wake; others wait for the mark
 
-	mu    sync.Mutex
-	marks map[string]time.Time
+	writing sync.Mutex // one flush at a time: the next takes what has come meanwhile
+	mu      sync.Mutex
+	marks   map[string]time.Time
 }
 
 func newMarker(pool *pgxpool.Pool, log *slog.Logger) *marker {
-	return &marker{pool: pool, log: log, wake: make(chan struct{}, 1), marks: make(map[string]time.Time)}
+	return &marker{pool: pool, log: log, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), marks: make(map[string]time.Time)}
 }
 
-func (m *marker) add(id string, at time.Time) {
+func (m *marker) add(id string, at time.Time, hurry bool) {
 	m.mu.Lock()
 	if len(m.marks) < markKeep {
 		m.marks[id] = at
 	}
 	m.mu.Unlock()
+	if hurry {
+		signal(m.hurry)
+	}
+	signal(m.wake)
+}
+
+// signal makes a channel of one place ready, if it is not.
+func signal(c chan<- struct{}) {
 	select {
-	case m.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -78,15 +88,23 @@ func (m *marker) run(ctx context.Context) {
 			return
 		case <-m.wake:
 		}
-		pause(ctx, markEvery)
+		m.gather(ctx)
 		if err := m.flush(ctx); err != nil && ctx.Err() == nil {
 			m.log.WarnContext(ctx, "marking messages delivered; it is tried again", "error", err)
 			pause(ctx, markRetry)
-			select {
-			case m.wake <- struct{}{}:
-			default:
-			}
+			signal(m.wake)
 		}
+	}
+}
+
+// gather waits for more marks, unless one is in a hurry.
+func (m *marker) gather(ctx context.Context) {
+	timer := time.NewTimer(markEvery)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-m.hurry:
 	}
 }
 
@@ -100,6 +118,8 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 func (m *marker) flush(ctx context.Context) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	m.mu.Lock()
 	marks := maps.Clone(m.marks)
 	m.mu.Unlock()

@@ -36,7 +36,7 @@ func TestMarkIsSeenAtOnce(t *testing.T) {
 	e := setup(t) // and no marker runs
 	a := e.commit("tx-1")[0]
 	at := time.Now()
-	e.store.MarkDelivered("tx-1", at)
+	e.store.MarkDelivered("tx-1", at, false)
 	got := e.find("tx-1")
 	if got.Delivery != txn.DeliveryDelivered || !got.DeliveredAt.Equal(at.Truncate(time.Microsecond)) {
 		t.Errorf("got %s at %s", got.Delivery, got.DeliveredAt)
@@ -67,7 +67,7 @@ func TestManyMarks(t *testing.T) {
 	e.marking()
 	at := time.Now()
 	for i := range n {
-		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), at)
+		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), at, false)
 		if i%100 == 0 {
 			if got := e.find(fmt.Sprint("tx-", i+1)); got.Delivery != txn.DeliveryDelivered {
 				t.Fatalf("tx-%d is %s after its mark", i+1, got.Delivery)
@@ -81,8 +81,8 @@ func TestManyMarks(t *testing.T) {
 	if got := written(); got > 200 {
 		t.Errorf("%d marks took %d transactions", n, got)
 	}
-	if count, _, err := e.store.Pending(t.Context()); err != nil || count != 0 {
-		t.Errorf("pending: got %d, %v", count, err)
+	if got, err := e.store.Pending(t.Context()); err != nil || got != (txn.Pending{}) {
+		t.Errorf("pending: got %+v, %v", got, err)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestMarksAtTheEnd(t *testing.T) {
 	e.pendingRows(2500)
 	stop := e.marking()
 	for i := range 2500 {
-		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), time.Now())
+		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), time.Now(), false)
 	}
 	stop()
 	if got := e.count(`txsvc.transactions WHERE delivery = 'pending'`); got != 0 {
@@ -106,11 +106,11 @@ func TestMarksOutliveAnOutage(t *testing.T) {
 	e := setup(t, withURL(p.through))
 	e.pendingRows(10)
 	e.marking()
-	e.store.MarkDelivered("tx-1", time.Now())
+	e.store.MarkDelivered("tx-1", time.Now(), false)
 	eventually(t, "first mark", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 1 })
 	p.setDown(true)
 	for i := range 10 {
-		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), time.Now())
+		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), time.Now(), false)
 	}
 	eventually(t, "attempt to write during the outage", func() bool { return p.refusals() > 0 })
 	p.setDown(false)
@@ -122,8 +122,8 @@ func TestMarksOfOthers(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
 	e.decide(attempt("orders", "tx-1", order))
-	e.store.MarkDelivered("tx-1", time.Now())
-	e.store.MarkDelivered("nobody", time.Now())
+	e.store.MarkDelivered("tx-1", time.Now(), false)
+	e.store.MarkDelivered("nobody", time.Now(), false)
 	if got := e.find("tx-1"); got.Delivery != txn.DeliveryNone {
 		t.Errorf("got %s", got.Delivery)
 	}
@@ -136,13 +136,14 @@ func TestMarksOfOthers(t *testing.T) {
 func TestPending(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	if count, oldest, err := e.store.Pending(t.Context()); count != 0 || oldest != 0 || err != nil {
-		t.Errorf("got %d, %g, %v", count, oldest, err)
+	if got, err := e.store.Pending(t.Context()); err != nil || got != (txn.Pending{}) {
+		t.Errorf("got %+v, %v", got, err)
 	}
 	e.pendingRows(3)
 	e.exec(`UPDATE txsvc.transactions SET decided_at = now() - interval '1 h' WHERE id = $1`, "tx-2")
-	if count, oldest, err := e.store.Pending(t.Context()); count != 3 || oldest < 3600 || oldest > 3630 || err != nil {
-		t.Errorf("got %d, %g, %v", count, oldest, err)
+	e.exec(`UPDATE txsvc.transactions SET lease_until = 'infinity' WHERE id = $1`, "tx-3")
+	if got, err := e.store.Pending(t.Context()); got.Count != 3 || got.Parked != 1 || got.Oldest < time.Hour || got.Oldest > time.Hour+30*time.Second || err != nil {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
@@ -158,7 +159,7 @@ func TestGrownTableIsNotRead(t *testing.T) {
 	e.marking()
 	work := func(from, to int) {
 		for i := from; i < to; i++ {
-			e.store.MarkDelivered(fmt.Sprint("tx-", i), time.Now())
+			e.store.MarkDelivered(fmt.Sprint("tx-", i), time.Now(), false)
 			written := fmt.Sprintf(`txsvc.transactions WHERE id = 'tx-%d' AND delivery = 'pending'`, i) // planned anew each time
 			eventually(t, "mark", func() bool { return e.count(written) == 0 })
 			e.claimDue(brokers, 1)

@@ -19,12 +19,14 @@ func (r *run) pipeline(ctx context.Context) error {
 	if statement, ok := r.timeoutStatement(); ok {
 		batch.Queue(statement)
 	}
+	r.queueLock(batch)
 	before := batch.Len()
-	batch.Queue(insertRow, args...)
+	batch.Queue(statementsOf(r.attempt).insert, args...)
 	for _, s := range r.work.statements {
 		batch.Queue(s.SQL, s.Args...)
 	}
 	batch.Queue(`COMMIT`)
+	r.queueAhead(batch)
 	r.commitSent = true
 	results := r.conn.SendBatch(ctx, batch)
 	err = r.read(results, before)
@@ -34,10 +36,12 @@ func (r *run) pipeline(ctx context.Context) error {
 	return err
 }
 
-// read takes the replies in order: those of BEGIN and its like, of the row, of the statements, of COMMIT.
+// read takes the replies in order: those of BEGIN and its like, of the row, of the statements, of COMMIT, and of what
+// comes after it.
 func (r *run) read(results pgx.BatchResults, before int) error {
 	for range before {
 		if _, err := results.Exec(); err != nil {
+			r.atLine = r.attempt.Kind.Ordered
 			return err
 		}
 	}
@@ -63,7 +67,11 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 		}
 	}
 	r.committing = true
-	return committed(results.Exec())
+	if err := committed(results.Exec()); err != nil {
+		return err
+	}
+	r.readAhead(results)
+	return nil
 }
 
 // endsTransaction: a Planner's statement was one that is not its to give. What came of it is read off the row.

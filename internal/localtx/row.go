@@ -20,17 +20,48 @@ const insertValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
 	$12, $13, $14, $15, $16, $17, $18,
 	$19, $20, $21, $22, $23, clock_timestamp() + $24::interval`
 
-const (
-	insertRow = `INSERT INTO txsvc.transactions (` + insertColumns + `) VALUES (` + insertValues + `)`
+// rowStatements write the row of an attempt. What is the same for most rows is left to the table's defaults: each column
+// that is named costs every transaction time.
+type rowStatements struct {
+	insert string
+	// reopen lets a new attempt take the place of a row that only fences. It finds no row when the row is decided, or when the
+	// fence is on this very half message.
+	reopen string
+}
 
-	// reopenRow lets a new attempt take the place of a row that only fences. It finds no row when the row is decided, or
-	// when the fence is on this very half message.
-	reopenRow = `UPDATE txsvc.transactions SET (` + insertColumns + `, abandoned) = (` + insertValues + `, false)
-		WHERE id = $1 AND abandoned AND NOT ($16 = ANY (coalesce(fenced, '{}')))`
+func newRowStatements(columns, values string) rowStatements {
+	columns, values = insertColumns+columns, insertValues+values
+	return rowStatements{
+		insert: `INSERT INTO txsvc.transactions (` + columns + `) VALUES (` + values + `)`,
+		reopen: `UPDATE txsvc.transactions SET (` + columns + `, abandoned) = (` + values + `, false)
+			WHERE id = $1 AND abandoned AND NOT ($16 = ANY (coalesce(fenced, '{}')))`,
+	}
+}
 
+var (
+	plainRow         = newRowStatements(``, ``)
+	outboxRow        = newRowStatements(`, outbox`, `, true`)
+	orderedRow       = newRowStatements(`, ordered, line`, `, true, nextval('txsvc.line')`)
+	orderedOutboxRow = newRowStatements(`, outbox, ordered, line`, `, true, true, nextval('txsvc.line')`)
+)
+
+func statementsOf(a *txn.Attempt) rowStatements {
+	switch {
+	case a.Outbox && a.Kind.Ordered:
+		return orderedOutboxRow
+	case a.Outbox:
+		return outboxRow
+	case a.Kind.Ordered:
+		return orderedRow
+	default:
+		return plainRow
+	}
+}
+
+var (
 	// refuseRow stores a rejection, unless another attempt was decided meanwhile. It may take the place of a fence on its own
 	// half message: nothing was committed, and this row keeps it so.
-	refuseRow = insertRow + ` ON CONFLICT (id) DO UPDATE SET (` + insertColumns + `, abandoned) = (` + insertValues + `, false)
+	refuseRow = plainRow.insert + ` ON CONFLICT (id) DO UPDATE SET (` + insertColumns + `, abandoned) = (` + insertValues + `, false)
 		WHERE transactions.abandoned`
 )
 
@@ -40,6 +71,7 @@ func rowOf(a *txn.Attempt, state txn.State, decidedAt time.Time) *txn.Transactio
 		ID: a.Request.ID, Kind: a.Kind.Name, State: state, Delivery: txn.DeliveryNone, ShardKey: a.Request.ShardKey,
 		Topic: a.Kind.Topic, Tag: a.Request.Tag, Keys: a.Request.Keys, Properties: a.Request.Properties, Route: a.Route,
 		MessageID: a.Half.UniqKey, CreatedAt: stamp(a.CreatedAt), DecidedAt: stamp(decidedAt), RequestHash: a.RequestHash,
+		Ordered: a.Kind.Ordered,
 	}
 	if state == txn.StateCommitted {
 		t.Delivery = txn.DeliveryPending
@@ -69,8 +101,10 @@ func rowArgs(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, er
 		rejection = string(encoded)
 	}
 	if t.Delivery == txn.DeliveryPending {
-		body = []byte(a.Request.Payload)
 		leaseArg = &lease
+		if !a.Kind.BodyResult { // else the result is the body
+			body = []byte(a.Request.Payload)
+		}
 	}
 	var traceparent *string
 	if a.Request.Traceparent != "" {
@@ -85,7 +119,8 @@ func rowArgs(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, er
 }
 
 const selectColumns = `id, kind, state, delivery, abandoned, request_hash, shard_key, topic, tag, keys, properties,
-	broker, queue_id, selector, reason, uniq_key, result, rejection, created_at, decided_at, delivered_at, expires_at`
+	broker, queue_id, selector, reason, uniq_key, result, rejection, created_at, decided_at, delivered_at, expires_at, ordered,
+	coalesce(last_error, ''), coalesce(lease_until = 'infinity', false)`
 
 // scanTransaction reads selectColumns, and after them extra.
 func scanTransaction(row pgx.Row, extra ...any) (*txn.Transaction, error) {
@@ -96,7 +131,7 @@ func scanTransaction(row pgx.Row, extra ...any) (*txn.Transaction, error) {
 	dest := append([]any{
 		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.RequestHash, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
 		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID, &result, &rejection,
-		&t.CreatedAt, &decided, &delivered, &expires,
+		&t.CreatedAt, &decided, &delivered, &expires, &t.Ordered, &t.Trouble, &t.Parked,
 	}, extra...)
 	if err := row.Scan(dest...); err != nil {
 		return nil, err

@@ -82,7 +82,7 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool
 	cancel()
 	if err == nil {
 		conn.Release()
-		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: r.row, Lease: r.lease}, runDone
+		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: r.row, Lease: r.lease, Head: r.head}, runDone
 	}
 	s.rollback(ctx, conn)
 	return s.judge(ctx, r, err)
@@ -131,9 +131,11 @@ type run struct {
 
 	row   *txn.Transaction
 	lease txn.Lease
+	head  bool // nothing of the line was pending before it
 	// What went wrong, for judge.
 	commitSent bool // COMMIT left with what failed
 	committing bool // the error is that of COMMIT itself
+	atLine     bool // the error is that of the wait for the line
 	atRow      bool // the error is that of writing the row
 	ended      bool // the handler ended the transaction on its own
 	overdue    bool // the server was given up
@@ -153,7 +155,15 @@ func (r *run) prepare(result json.RawMessage) ([]any, error) {
 	r.row = rowOf(r.attempt, txn.StateCommitted, now)
 	r.row.Result = result
 	r.startLease(now)
-	return rowArgs(r.attempt, r.row, r.store.timing.Lease())
+	return rowArgs(r.attempt, r.row, r.firstLease())
+}
+
+// firstLease is nothing for a row that the relay is to deliver: it is due at once.
+func (r *run) firstLease() time.Duration {
+	if r.attempt.Outbox {
+		return 0
+	}
+	return r.store.timing.Lease()
 }
 
 func (r *run) startLease(now time.Time) {

@@ -31,6 +31,9 @@ func (r *run) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.lockLine(ctx, tx); err != nil {
+		return err
+	}
 	if err := r.writeRow(ctx, tx, args); err != nil {
 		return err
 	}
@@ -58,9 +61,9 @@ func (r *run) body(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 }
 
 func (r *run) writeRow(ctx context.Context, tx pgx.Tx, args []any) error {
-	statement := insertRow
+	statement := statementsOf(r.attempt).insert
 	if r.reopen {
-		statement = reopenRow
+		statement = statementsOf(r.attempt).reopen
 	}
 	tag, err := tx.Exec(ctx, statement, args...)
 	if err != nil {
@@ -103,14 +106,18 @@ func (r *run) finish(ctx context.Context, result json.RawMessage) error {
 	r.row.Result, r.row.DecidedAt = result, stamp(now)
 	batch := &pgx.Batch{}
 	batch.Queue(`UPDATE txsvc.transactions SET result = $2, decided_at = $3, lease_until = clock_timestamp() + $4::interval
-		WHERE id = $1`, r.row.ID, jsonArg(result), r.row.DecidedAt, r.store.timing.Lease())
+		WHERE id = $1`, r.row.ID, jsonArg(result), r.row.DecidedAt, r.firstLease())
 	batch.Queue(`COMMIT`)
+	r.queueAhead(batch)
 	r.commitSent = true
 	results := r.conn.SendBatch(ctx, batch)
 	_, err := results.Exec()
 	if err == nil {
 		r.committing = true
 		err = committed(results.Exec())
+	}
+	if err == nil {
+		r.readAhead(results)
 	}
 	if closeErr := results.Close(); err == nil && closeErr != nil && !r.committing {
 		err = closeErr

@@ -63,16 +63,25 @@ func (s *Store) Find(ctx context.Context, id string) (*txn.Transaction, error) {
 }
 
 // MarkDelivered notes that the message is visible; see txn.Store.
-func (s *Store) MarkDelivered(id string, at time.Time) { s.marker.add(id, stamp(at)) }
+func (s *Store) MarkDelivered(id string, at time.Time, ordered bool) {
+	s.marker.add(id, stamp(at), ordered)
+}
 
-// Pending counts the committed rows whose message is not known to be visible, and the age of the oldest in seconds.
-func (s *Store) Pending(ctx context.Context) (count int64, oldest float64, err error) {
+// FlushMarks returns when what was marked before is in the table.
+func (s *Store) FlushMarks(ctx context.Context) error { return s.marker.flush(ctx) }
+
+// Pending counts the committed rows whose message is not known to be visible. It reads all of them.
+func (s *Store) Pending(ctx context.Context) (txn.Pending, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	err = s.pool.QueryRow(ctx, `SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(decided_at)), 0)::float8
-		FROM txsvc.transactions WHERE delivery = 'pending'`).Scan(&count, &oldest)
+	var p txn.Pending
+	var oldest float64
+	err := s.pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE lease_until = 'infinity'),
+			coalesce(extract(epoch FROM clock_timestamp() - min(decided_at)), 0)::float8
+		FROM txsvc.transactions WHERE delivery = 'pending'`).Scan(&p.Count, &p.Parked, &oldest)
 	if err != nil {
-		return 0, 0, fmt.Errorf("counting pending deliveries: %w", err)
+		return p, fmt.Errorf("counting pending deliveries: %w", err)
 	}
-	return count, oldest, nil
+	p.Oldest = time.Duration(oldest * float64(time.Second))
+	return p, nil
 }

@@ -192,7 +192,7 @@ func (c *Client) Send(ctx context.Context, m txn.Message, writeBefore time.Time)
 	request.WriteBefore = writeBefore
 	result, err := c.remote.Send(ctx, m.Queue.Broker, request)
 	if err != nil {
-		return sendError(m.Topic, err)
+		return relayError(m.Topic, err)
 	}
 	if result.Status != remoting.SendOK {
 		return fmt.Errorf("message stored with %s only: %w", result.Status, txn.ErrReplyMissing)

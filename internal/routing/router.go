@@ -147,6 +147,9 @@ func (r *Router) look(ctx context.Context, v *view) ([]txn.Queue, error) {
 	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
 		return nil, err // nothing is known: that is no change
 	}
+	if err == nil {
+		v.remember(live)
+	}
 	if before, changed := v.notice(live, time.Now()); changed {
 		r.changes.WithLabelValues(v.topic).Inc()
 		r.log.WarnContext(ctx, "the queues of a topic have changed", "topic", v.topic, "before", describe(before), "after", describe(live))

@@ -15,6 +15,7 @@ type view struct {
 	topic           string
 	remaps, refuses bool // whether there are destinations of either kind
 	live            atomic.Pointer[sighting]
+	last            atomic.Pointer[[]txn.Queue] // live queues, when there were any
 	accepted        atomic.Pointer[acceptance]
 }
 

@@ -44,7 +44,9 @@ type Error struct {
 	// MessageIDs are set where messages may be stored without the broker's having said so, so that a client can look for them.
 	MessageIDs []string
 	RetryAfter time.Duration // 0: none
-	Cause      error
+	// TooMany: what is overloaded is not the service but what these requests are about, one shard key.
+	TooMany bool
+	Cause   error
 }
 
 // Error returns code and detail, with the cause where there is one.

@@ -29,9 +29,14 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease) (Lease, bool, error)
 	// Release gives a lease back before its time: nothing of this holder is under way.
 	Release(ctx context.Context, lease Lease) error
+	// AwaitTurn returns true when no earlier row of an ordered, committed one is pending any more, and false when it may take
+	// longer, or when ctx is done.
+	AwaitTurn(ctx context.Context, t *Transaction) bool
 	// MarkDelivered notes that the broker confirmed the message. It returns at once; the note is written in batches, and
-	// Find and Run of this process see it at once.
-	MarkDelivered(id string, at time.Time)
+	// Find and Run of this process see it at once. Marks of ordered rows do not wait for company: others wait for them.
+	MarkDelivered(id string, at time.Time, ordered bool)
+	// Redeliver lets the relay try a parked row once more, and returns the row.
+	Redeliver(ctx context.Context, id string) (*Transaction, error)
 }
 
 // Lease is the exclusive right to deliver one committed row. Its end is kept in the row, on the database's clock; the
@@ -65,6 +70,7 @@ type Outcome struct {
 	Kind        OutcomeKind
 	Transaction *Transaction
 	Lease       Lease
+	Head        bool // of an ordered row: no earlier one of its line was pending after the COMMIT
 	Err         error
 }
 
@@ -73,6 +79,17 @@ type Undecided interface {
 	Add(a *Attempt)
 	// Find returns an attempt with the id whose outcome is being found out, or nil.
 	Find(id string) *Attempt
+}
+
+// Deliveries take over where a request ends.
+type Deliveries interface {
+	Undecided
+	// Alive is false for a broker that is known not to answer now.
+	Alive(broker string) bool
+	// Wake tells of a committed row that waits to be delivered. It returns at once.
+	Wake(t *Transaction)
+	// WakeAll is Wake for all replicas, whatever the state of the row was before.
+	WakeAll(t *Transaction)
 }
 
 // Verdict is what the row says about one half message.
@@ -95,7 +112,24 @@ type Claim struct {
 	Lease     Lease
 	Half      Half
 	Message   Message
+	Outbox    bool // there is no half message
+	Ordered   bool
+	Line      int64 // of an ordered row: its place
 	CreatedAt time.Time
-	Attempts  int       // claims so far, this one included
+	Attempts  int       // claims so far that may have sent something, this one included
 	FreeSince time.Time // when the last holder's lease ended, on this process's clock, at the latest
+}
+
+// Pending is what is committed and not known to be visible.
+type Pending struct {
+	Count  int64
+	Parked int64         // of these: not tried again until an operator asks for it
+	Oldest time.Duration // since it was committed; 0: there is none
+}
+
+// Group is what the relay works on at a time: the rows of a broker and topic that stand in no line, or, without a broker,
+// the lines of a topic.
+type Group struct {
+	Broker string
+	Topic  string
 }

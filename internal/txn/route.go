@@ -76,6 +76,8 @@ type QueueWatch interface {
 type Routing interface {
 	Router
 	QueueWatch
+	// RouteKnown is Route by the queues that were known last, for a message that is not sent now.
+	RouteKnown(ctx context.Context, d Destination, in SelectorInput) (Route, error)
 }
 
 // renewTimeout bounds the waiting for a renewed list of queues. A half message is on its way to nowhere, or a lease is
@@ -87,10 +89,12 @@ const renewTimeout = 500 * time.Millisecond
 const slowLocal = time.Second
 
 func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
-	route, err := s.routing.Route(ctx, kind.Destination, SelectorInput{
-		ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Payload, Header: r.Header,
-	})
+	route, err := s.routing.Route(ctx, kind.Destination, selectorInput(r))
 	return route, beforeAnything(err)
+}
+
+func selectorInput(r Request) SelectorInput {
+	return SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Payload, Header: r.Header}
 }
 
 // sendRouted stores a half message in the attempt's queue. When that cannot take it, the topic is looked at again, and if

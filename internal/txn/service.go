@@ -19,6 +19,7 @@ type Config struct {
 	HalfTimeout  time.Duration // for one half message to be stored
 	EndTimeout   time.Duration // to wait for the reply to END_TRANSACTION before the resolver takes over
 	AbortTimeout time.Duration // to wait for the reply to a rollback; the broker asks back about those it missed
+	TurnTimeout  time.Duration // to wait for earlier messages of an ordered one's line before the resolver takes over
 }
 
 // DefaultConfig returns the limits used when nothing is configured.
@@ -29,28 +30,30 @@ func DefaultConfig() Config {
 		HalfTimeout:  3 * time.Second,
 		EndTimeout:   2 * time.Second,
 		AbortTimeout: time.Second,
+		TurnTimeout:  500 * time.Millisecond,
 	}
 }
 
 // Service runs transactions. It is safe for concurrent use.
 type Service struct {
-	config    Config
-	kinds     map[string]*Kind
-	routing   Routing
-	broker    Broker
-	store     Store
-	undecided Undecided
-	metrics   *Metrics
-	log       *slog.Logger
-	slots     chan struct{}
-	flights   flights
+	config     Config
+	kinds      map[string]*Kind
+	routing    Routing
+	broker     Broker
+	store      Store
+	deliveries Deliveries
+	metrics    *Metrics
+	log        *slog.Logger
+	slots      chan struct{}
+	flights    flights
+	lines      lines
 }
 
 // NewService returns a Service for the given kinds.
-func NewService(config Config, kinds []*Kind, routing Routing, broker Broker, store Store, undecided Undecided, metrics *Metrics, log *slog.Logger) *Service {
+func NewService(config Config, kinds []*Kind, routing Routing, broker Broker, store Store, deliveries Deliveries, metrics *Metrics, log *slog.Logger) *Service {
 	s := &Service{
 		config: config, kinds: make(map[string]*Kind, len(kinds)),
-		routing: routing, broker: broker, store: store, undecided: undecided, metrics: metrics, log: log,
+		routing: routing, broker: broker, store: store, deliveries: deliveries, metrics: metrics, log: log,
 		slots: make(chan struct{}, config.MaxInFlight),
 	}
 	for _, kind := range kinds {
@@ -62,7 +65,7 @@ func NewService(config Config, kinds []*Kind, routing Routing, broker Broker, st
 // Get returns the transaction with the id. While its outcome is being found out, the answer is StateUnknown; errors are
 // *Error.
 func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
-	undecided := s.undecided.Find(id) // before the row is read: it is forgotten only when the row is there
+	undecided := s.deliveries.Find(id) // before the row is read: it is forgotten only when the row is there
 	t, err := s.store.Find(ctx, id)
 	switch {
 	case err == nil && (!t.Abandoned || undecided == nil):
@@ -150,9 +153,32 @@ func (s *Service) submitOnce(ctx context.Context, kind *Kind, r Request, hash []
 	return t, err
 }
 
+// Redeliver asks for one more attempt at a message that was given up. It is safe to repeat, and returns the transaction
+// as it is now; errors are *Error.
+func (s *Service) Redeliver(ctx context.Context, id string) (*Transaction, error) {
+	t, err := s.Get(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.Abandoned || t.State != StateCommitted:
+		return nil, Errorf(CodeConflict, "the transaction is not committed: it has no message to deliver")
+	case t.Delivery != DeliveryPending:
+		return t, nil
+	}
+	if t, err = s.store.Redeliver(ctx, id); err != nil {
+		return nil, DatabaseUnavailable(err, "the database did not answer")
+	}
+	s.deliveries.WakeAll(t)
+	return t, nil
+}
+
 // follow waits for the request that is being worked on with the same id.
 func (s *Service) follow(ctx context.Context, f *flight, id string, hash []byte, kind *Kind) (*Transaction, error) {
-	timeout := time.NewTimer(kind.Timeout + s.config.HalfTimeout)
+	limit := kind.Timeout + s.config.HalfTimeout
+	if kind.Ordered { // it may have to wait for others first
+		limit += kind.Timeout
+	}
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
 	case <-f.done:
@@ -214,15 +240,22 @@ func rejected(t *Transaction) *Error {
 
 // attempt routes, stores a half message, runs the local transaction and ends the half message.
 func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byte) (*Transaction, error) {
+	if kind.Ordered {
+		key := lineKey{kind.Topic, r.ShardKey}
+		if err := s.lines.enter(ctx, key, kind.Timeout); err != nil {
+			return nil, err
+		}
+		defer s.lines.leave(key)
+	}
 	start := time.Now()
-	route, err := s.route(ctx, kind, r)
+	route, writable, err := s.routeOrKnown(ctx, kind, r)
 	if err != nil {
 		return nil, err
 	}
 	half := s.metrics.observe(kind.Name, "route", start)
 	a := &Attempt{Kind: kind, Request: r, RequestHash: hash, Route: route, CreatedAt: start}
 	ctx = context.WithoutCancel(ctx)
-	if err := s.sendRouted(ctx, a); err != nil {
+	if err := s.prepare(ctx, a, writable); err != nil {
 		return nil, err
 	}
 	local := s.metrics.observe(kind.Name, "half", half)
@@ -234,46 +267,6 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byt
 	return t, err
 }
 
-// sendHalf stores a half message for the attempt. A try whose reply is missing may have left one behind: it has another
-// UNIQ_KEY than the next, no row will ever name it, and the broker's check-back rolls it back.
-func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
-	var err error
-	for attempt, busy := 0, 0; attempt < s.config.HalfAttempts; {
-		a.Message = message(a, s.broker.NewUniqKey())
-		if a.Half, err = s.storeHalf(ctx, a.Message); err == nil {
-			return nil
-		}
-		pause, patient := BusyPause(busy)
-		switch {
-		case errors.Is(err, ErrBusy) && patient: // a cold or loaded broker takes more in a moment
-			time.Sleep(pause)
-			busy++
-		case errors.Is(err, ErrNotSent), errors.Is(err, ErrReplyMissing):
-			attempt++
-		default:
-			attempt = s.config.HalfAttempts
-		}
-	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return beforeAnything(err)
-	}
-	return BrokerUnavailable(err, "no half message could be stored in queue %s; nothing was changed", a.Route.Queue)
-}
-
-func (s *Service) storeHalf(ctx context.Context, m Message) (Half, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.HalfTimeout)
-	defer cancel()
-	return s.broker.SendHalf(ctx, m)
-}
-
-func message(a *Attempt, uniqKey string) Message {
-	return Message{
-		UniqKey: uniqKey, Topic: a.Kind.Topic, Tag: a.Request.Tag, Keys: a.Request.Keys, ShardKey: a.Request.ShardKey,
-		TxID: a.Request.ID, Kind: a.Kind.Name, Properties: a.Request.Properties, Traceparent: a.Request.Traceparent,
-		Body: a.Request.Payload, Queue: a.Route.Queue, Immunity: a.Kind.Immunity,
-	}
-}
-
 // finish acts on the outcome of the local transaction: the one place that decides what the half message is told.
 func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome) (*Transaction, error) {
 	switch o.Kind {
@@ -281,25 +274,33 @@ func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome) (*Transacti
 		failpoint.Hit("committed")
 		return s.deliver(ctx, a, o), nil
 	case OutcomeRejected:
-		s.abort(ctx, a.Half)
+		s.abort(ctx, a)
 		return nil, rejected(o.Transaction)
 	case OutcomeTaken:
-		s.abort(ctx, a.Half)
+		s.abort(ctx, a)
 		return answerAgain(o.Transaction, a.RequestHash)
 	case OutcomeUnknown:
 		s.log.WarnContext(ctx, "outcome of COMMIT unknown", "id", a.Request.ID, "kind", a.Kind.Name, "error", o.Err)
-		s.undecided.Add(a)
+		s.deliveries.Add(a)
 		return unknown(a), nil
 	default:
-		s.abort(ctx, a.Half)
+		s.abort(ctx, a)
 		return nil, o.Err
 	}
 }
 
-// deliver ends the half message of a committed transaction. Whatever goes wrong here is finished by the resolver when
-// the lease ends.
+// deliver ends the half message of a committed transaction, when it is its turn. Whatever goes wrong here is finished by
+// the resolver when the lease ends.
 func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome) *Transaction {
 	t, lease := o.Transaction, o.Lease
+	if a.Outbox {
+		s.deliveries.Wake(t)
+		return t
+	}
+	if a.Kind.Ordered && !o.Head && !s.awaitTurn(ctx, t) {
+		s.release(ctx, t, lease)
+		return t
+	}
 	if time.Now().After(lease.WriteBefore) {
 		renewed, held, err := s.store.Renew(ctx, lease)
 		if err != nil || !held {
@@ -315,20 +316,37 @@ func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome) *Transacti
 		s.metrics.Deliveries.WithLabelValues("half", "unconfirmed").Inc()
 		s.log.WarnContext(ctx, "END_TRANSACTION not confirmed, left to the resolver", "id", t.ID, "kind", t.Kind, "error", err)
 		if errors.Is(err, ErrNotSent) || errors.Is(err, ErrHalfGone) {
-			if err := s.store.Release(ctx, lease); err != nil {
-				s.log.WarnContext(ctx, "releasing a lease", "id", t.ID, "error", err)
-			}
+			s.release(ctx, t, lease)
 		}
 		return t
 	}
 	t.Delivery, t.DeliveredAt = DeliveryDelivered, time.Now().UTC().Truncate(time.Microsecond) // as the row keeps it
-	s.store.MarkDelivered(t.ID, t.DeliveredAt)
+	s.store.MarkDelivered(t.ID, t.DeliveredAt, a.Kind.Ordered)
 	s.metrics.Delivered("half", t.Topic, t.Route.Queue)
 	return t
 }
 
+func (s *Service) awaitTurn(ctx context.Context, t *Transaction) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.config.TurnTimeout)
+	defer cancel()
+	return s.store.AwaitTurn(ctx, t)
+}
+
+// release gives a lease back to the resolver.
+func (s *Service) release(ctx context.Context, t *Transaction, lease Lease) {
+	if err := s.store.Release(ctx, lease); err != nil {
+		s.log.WarnContext(ctx, "releasing a lease; it ends by itself", "id", t.ID, "error", err)
+		return
+	}
+	s.deliveries.Wake(t)
+}
+
 // abort rolls the half message of an attempt back that certainly never commits. A lost rollback costs a check-back.
-func (s *Service) abort(ctx context.Context, h Half) {
+func (s *Service) abort(ctx context.Context, a *Attempt) {
+	if a.Outbox {
+		return
+	}
+	h := a.Half
 	ctx, cancel := context.WithTimeout(ctx, s.config.AbortTimeout)
 	defer cancel()
 	if err := s.broker.End(ctx, h, DecisionRollback, time.Time{}); err != nil {

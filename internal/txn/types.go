@@ -118,13 +118,18 @@ type Transaction struct {
 	Keys        []string
 	Properties  map[string]string
 	Route       Route
-	MessageID   string // the UniqKey of the half message that the row belongs to
+	MessageID   string // the UniqKey of the (half) message that the row belongs to
 	Result      json.RawMessage
 	Rejection   *Rejection
 	CreatedAt   time.Time
 	DecidedAt   time.Time // zero until decided
 	DeliveredAt time.Time // zero until delivered
 	ExpiresAt   time.Time // zero unless prepared
+	Ordered     bool      // its message waits for those before it
+	// What keeps a pending message from becoming visible; empty when nothing does that is known. Parked: it is not tried again
+	// until an operator asks for it.
+	Trouble string
+	Parked  bool
 
 	RequestHash []byte // SHA-256 of the request; empty on an abandoned row
 	// Abandoned is true for a row that only fences half messages of attempts that never committed: a new attempt with the
@@ -148,6 +153,9 @@ type Request struct {
 	Header      func(name string) string // of the HTTP request, for selectors; nil: there is none
 }
 
+// NoHalf is what stands in a row for the offsets of a half message that there is not.
+const NoHalf = -1
+
 // Attempt is one try of one request: the half message that was stored for it, and all that the row needs.
 type Attempt struct {
 	Kind        *Kind
@@ -155,7 +163,8 @@ type Attempt struct {
 	RequestHash []byte
 	Route       Route
 	Message     Message
-	Half        Half
+	Outbox      bool // no half message was stored: the relay sends the message
+	Half        Half // with Outbox: the UniqKey and the broker only, and NoHalf
 	CreatedAt   time.Time
 }
 

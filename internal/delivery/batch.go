@@ -1,0 +1,270 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+const (
+	// A batch keeps well below the broker's limit of 4 MiB. A larger one costs less per message, and makes those that wait
+	// for it wait longer.
+	batchBytes = 1 << 20
+	batchCount = 256
+)
+
+// send makes the messages of claimed rows without half messages visible, each once, and returns which are known to be.
+// Those of one queue keep their order.
+func (r *relay) send(ctx context.Context, claims []txn.Claim) map[string]bool {
+	queues := make(map[txn.Queue]*sending)
+	var order []*sending
+	for _, c := range claims {
+		s := queues[c.Message.Queue]
+		if s == nil {
+			s = &sending{relay: r, delivered: make(map[string]bool), stopped: make(map[string]bool)}
+			queues[c.Message.Queue] = s
+			order = append(order, s)
+		}
+		s.claims = append(s.claims, c)
+	}
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for _, s := range order {
+		g.Go(func() error { s.run(ctx); return nil })
+	}
+	_ = g.Wait()
+	all := make(map[string]bool, len(claims))
+	for _, s := range order {
+		for id := range s.delivered {
+			all[id] = true
+		}
+	}
+	return all
+}
+
+// sending is the work on claimed rows of one topic and queue.
+type sending struct {
+	*relay
+	claims    []txn.Claim
+	delivered map[string]bool // by id
+	stopped   map[string]bool // shard keys of ordered rows of which one was not delivered
+	halted    bool            // nothing can be sent any more
+	why       string
+}
+
+func (s *sending) run(ctx context.Context) {
+	for chunk := range s.chunks(s.verified(ctx)) {
+		s.batch(ctx, chunk)
+	}
+	if !s.halted && len(s.delivered) > 0 {
+		s.forget(s.name())
+	}
+}
+
+func (s *sending) name() txn.Group {
+	m := &s.claims[0].Message
+	return txn.Group{Broker: m.Queue.Broker, Topic: m.Topic}
+}
+
+// verified returns what is to be sent. Nothing was sent of a row that is claimed for the first time; of others it is found
+// out, when it can be, whether the message is visible already.
+func (s *sending) verified(ctx context.Context) (unsent []txn.Claim) {
+	states := make([]state, len(s.claims))
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, c := range s.claims {
+		if c.Attempts > 1 {
+			g.Go(func() error { states[i] = s.look(ctx, c); return nil })
+		}
+	}
+	_ = g.Wait()
+	var behind []txn.Claim
+	for i, c := range s.claims {
+		switch {
+		case states[i] == visible:
+			s.delivered[c.Message.TxID] = true
+		case states[i] == unclear:
+			s.stop(c)
+		case s.isStopped(c):
+			behind = append(behind, c)
+		default:
+			unsent = append(unsent, c)
+		}
+	}
+	s.giveBack(ctx, behind, "")
+	return unsent
+}
+
+// state is what is known of a message before it is sent.
+type state int
+
+const (
+	absent state = iota
+	visible
+	unclear // and the row is given back
+)
+
+// look asks the broker's index for a message that an earlier holder may have sent.
+func (s *sending) look(ctx context.Context, c txn.Claim) state {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if !s.evidence.settled(c.Half.Broker, c.FreeSince.Add(-s.timing.Quiet()), time.Now()) {
+		s.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed or dropped by the broker")
+		return unclear
+	}
+	copies, err := s.broker.Visible(ctx, c.Message, c.CreatedAt.Add(-clockSkew))
+	switch {
+	case err != nil:
+		s.failed(ctx, c, "relay", err)
+		return unclear
+	case copies > 0:
+		s.found(ctx, c, "relay", copies)
+		return visible
+	default:
+		return absent
+	}
+}
+
+func (s *sending) stop(c txn.Claim) {
+	if c.Ordered {
+		s.stopped[c.Message.ShardKey] = true
+	}
+}
+
+func (s *sending) isStopped(c txn.Claim) bool { return c.Ordered && s.stopped[c.Message.ShardKey] }
+
+// chunks cuts claims into batches.
+func (s *sending) chunks(claims []txn.Claim) func(yield func([]txn.Claim) bool) {
+	return func(yield func([]txn.Claim) bool) {
+		start, size := 0, 0
+		for i, c := range claims {
+			n := s.broker.Size(c.Message)
+			if i > start && (size+n > batchBytes || i-start == batchCount) {
+				if !yield(claims[start:i]) {
+					return
+				}
+				start, size = i, 0
+			}
+			size += n
+		}
+		if start < len(claims) {
+			yield(claims[start:])
+		}
+	}
+}
+
+// batch sends claims as one batch. One that the broker refuses because of a message in it is sent in halves, until it is
+// known which message that is.
+func (s *sending) batch(ctx context.Context, claims []txn.Claim) {
+	claims = s.sendable(ctx, claims)
+	if len(claims) == 0 {
+		return
+	}
+	err := s.transmit(ctx, claims)
+	poison, refused := undeliverable(err)
+	switch {
+	case err == nil:
+		s.done(claims)
+	case refused && len(claims) > 1:
+		s.batch(ctx, claims[:len(claims)/2])
+		s.batch(ctx, claims[len(claims)/2:])
+	case refused:
+		s.park(ctx, claims[0], poison)
+	default:
+		s.halt(ctx, claims, err)
+	}
+}
+
+// undeliverable: the message, or one of the batch, is what the broker refuses, and always will.
+func undeliverable(err error) (*txn.Error, bool) {
+	e, ok := errors.AsType[*txn.Error](err)
+	return e, ok && (e.Code == txn.CodePayloadTooLarge || e.Code == txn.CodeInvalidRequest)
+}
+
+// sendable gives back what is not to be sent any more.
+func (s *sending) sendable(ctx context.Context, claims []txn.Claim) (rest []txn.Claim) {
+	if len(claims) == 0 {
+		return nil
+	}
+	if s.halted || time.Now().After(claims[0].Lease.WriteBefore) {
+		for _, c := range claims {
+			s.stop(c)
+		}
+		s.giveBack(ctx, claims, s.why)
+		return nil
+	}
+	var behind []txn.Claim
+	for _, c := range claims {
+		if s.isStopped(c) {
+			behind = append(behind, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	s.giveBack(ctx, behind, "")
+	return rest
+}
+
+func (s *sending) transmit(ctx context.Context, claims []txn.Claim) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	before := claims[0].Lease.WriteBefore
+	if len(claims) == 1 {
+		if size := s.broker.Size(claims[0].Message); size > txn.MaxMessageSize { // a broker may end the connection for it
+			return txn.Errorf(txn.CodePayloadTooLarge, "body and properties have %d bytes, the broker accepts %d", size, txn.MaxMessageSize)
+		}
+		return s.broker.Send(ctx, claims[0].Message, before)
+	}
+	messages := make([]txn.Message, len(claims))
+	for i := range claims {
+		messages[i] = claims[i].Message
+	}
+	return s.broker.SendBatch(ctx, messages, before)
+}
+
+func (s *sending) done(claims []txn.Claim) {
+	now := time.Now()
+	for _, c := range claims {
+		s.delivered[c.Message.TxID] = true
+		s.store.MarkDelivered(c.Message.TxID, now, c.Ordered)
+		s.metrics.Delivered("relay", c.Message.Topic, c.Message.Queue)
+		if c.Attempts > 1 {
+			s.recounts.add(c, now)
+		}
+	}
+}
+
+// park puts a message aside that the broker does not take.
+func (s *sending) park(ctx context.Context, c txn.Claim, e *txn.Error) {
+	s.stop(c)
+	s.metrics.Deliveries.WithLabelValues("relay", "failed").Inc()
+	s.log.ErrorContext(ctx, "message cannot be delivered, and is put aside", "id", c.Message.TxID, "topic", c.Message.Topic, "error", e)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.store.Park(ctx, c.Lease, e.Detail); err != nil {
+		s.log.WarnContext(ctx, "putting a message aside; it is tried again", "id", c.Message.TxID, "error", err)
+	}
+}
+
+// halt ends the work on the queue, and keeps the relay from the topic on this broker for a while. The leases are kept when
+// the broker may still store what was sent.
+func (s *sending) halt(ctx context.Context, claims []txn.Claim, err error) {
+	s.halted, s.why = true, reason(err)
+	for _, c := range claims {
+		s.stop(c)
+	}
+	wait := s.keep(s.name())
+	result := "failed"
+	if errors.Is(err, txn.ErrReplyMissing) {
+		result = "unconfirmed"
+	} else {
+		s.giveBack(ctx, claims, s.why)
+	}
+	s.metrics.Deliveries.WithLabelValues("relay", result).Add(float64(len(claims)))
+	s.log.WarnContext(ctx, "messages not delivered; they are tried again", "topic", s.name().Topic, "broker", s.name().Broker,
+		"messages", len(claims), "again_in", wait, "error", err)
+}

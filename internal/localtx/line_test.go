@@ -1,0 +1,181 @@
+package localtx_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// counters gives each key's transactions the numbers of their order: the row's lock makes them wait for each other.
+const counters = `CREATE TABLE counters (key text PRIMARY KEY, n int NOT NULL)`
+
+const count = `INSERT INTO counters VALUES (@shard_key, 1) ON CONFLICT (key) DO UPDATE SET n = counters.n + 1 RETURNING n`
+
+// sqlProgram reads a local transaction from its text.
+func sqlProgram(t testing.TB, text string) localtx.SQL {
+	t.Helper()
+	p, err := localtx.ParseSQL(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ordered returns an attempt of an ordered kind.
+func ordered(kind, id, key string) *txn.Attempt {
+	a := attempt(kind, id, `{}`)
+	a.Kind.Ordered = true
+	a.Request.ShardKey, a.Message.ShardKey = key, key
+	return a
+}
+
+// outbox makes an attempt one without a half message.
+func outbox(a *txn.Attempt) *txn.Attempt {
+	a.Outbox = true
+	a.Half = txn.Half{UniqKey: a.Half.UniqKey, Broker: a.Half.Broker, CommitLogOffset: txn.NoHalf, QueueOffset: txn.NoHalf}
+	return a
+}
+
+// counting is an environment with a kind whose transactions are counted by key, in SQL and in steps.
+func counting(t testing.TB, opts ...option) *env {
+	t.Helper()
+	steps := handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+		var n int
+		err := tx.QueryRow(ctx, strings.ReplaceAll(count, "@shard_key", "$1"), in.ShardKey).Scan(&n)
+		return map[string]int{"n": n}, err
+	})
+	return setup(t, append([]option{withTables(counters), withProgram("counted", sqlProgram(t, count)), withProgram("steps", steps)}, opts...)...)
+}
+
+// commitOrdered commits attempts one after the other.
+func (e *env) commitOrdered(attempts ...*txn.Attempt) (outcomes []txn.Outcome) {
+	e.t.Helper()
+	for _, a := range attempts {
+		o := e.store.Run(e.t.Context(), a)
+		wantKind(e.t, o, txn.OutcomeCommitted)
+		outcomes = append(outcomes, o)
+	}
+	return outcomes
+}
+
+// Places in a line are in the order of the COMMITs, which the counters know.
+func TestLinesAreInTheOrderOfCommits(t *testing.T) {
+	t.Parallel()
+	e := counting(t)
+	var wg sync.WaitGroup
+	for i := range 300 {
+		wg.Go(func() {
+			a := ordered([]string{"counted", "steps"}[i%2], fmt.Sprint("tx-", i), fmt.Sprint("key-", i%3))
+			a.Kind.Topic = "topic"
+			if i%4 > 1 {
+				a = outbox(a)
+			}
+			if o := e.store.Run(context.Background(), a); o.Kind != txn.OutcomeCommitted {
+				t.Errorf("got %s: %v", outcomeNames[o.Kind], o.Err)
+			}
+		})
+	}
+	wg.Wait()
+	inverted := e.count(`(SELECT (result->>'n')::int - lag((result->>'n')::int) OVER (PARTITION BY shard_key ORDER BY line) AS step
+		FROM txsvc.transactions) AS steps WHERE step <> 1`)
+	if inverted > 0 {
+		t.Errorf("%d of 300 transactions stand at the wrong place of their line", inverted)
+	}
+}
+
+// Only the first pending row of a line is its head; marks of this process count before they are in the table.
+func TestHeadOfALine(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"counted", "steps"} {
+		t.Run(kind, func(t *testing.T) {
+			e := counting(t)
+			o := e.commitOrdered(ordered(kind, "a1", "a"), ordered(kind, "a2", "a"), ordered(kind, "b1", "b"))
+			if got := []bool{o[0].Head, o[1].Head, o[2].Head}; !slices.Equal(got, []bool{true, false, true}) {
+				t.Errorf("heads: got %v, want the first of each key", got)
+			}
+			e.store.MarkDelivered("a1", time.Now(), true) // and no marker runs
+			if e.store.AwaitTurn(t.Context(), o[1].Transaction) != true {
+				t.Error("the second waits, although the first is marked")
+			}
+			if o := e.commitOrdered(ordered(kind, "a3", "a")); o[0].Head {
+				t.Error("the third is the head, although the second is pending")
+			}
+			e.store.MarkDelivered("a2", time.Now(), true)
+			e.store.MarkDelivered("a3", time.Now(), true)
+			if o := e.commitOrdered(ordered(kind, "a4", "a")); !o[0].Head {
+				t.Error("the fourth is not the head, although all before it are marked")
+			}
+		})
+	}
+}
+
+func TestAwaitTurn(t *testing.T) {
+	t.Parallel()
+	e := counting(t)
+	first, second := ordered("counted", "a1", "a"), ordered("counted", "a2", "a")
+	o := e.commitOrdered(first, second)
+	await := func() <-chan bool {
+		done := make(chan bool, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			done <- e.store.AwaitTurn(ctx, o[1].Transaction)
+		}()
+		return done
+	}
+	// Another process delivers the first: it is seen in the table.
+	done := await()
+	e.exec(`UPDATE txsvc.transactions SET delivery = 'delivered' WHERE id = $1`, "a1")
+	if !wait(t, "turn", done) {
+		t.Error("its turn did not come")
+	}
+	// What nobody works on is not waited for.
+	e.exec(`UPDATE txsvc.transactions SET delivery = 'pending', lease_until = now() WHERE id = $1`, "a1")
+	if wait(t, "end of the wait", await()) {
+		t.Error("its turn came before the one before it")
+	}
+}
+
+// A local transaction that hangs keeps those of its key waiting, and says so; others pass.
+func TestStuckLine(t *testing.T) {
+	t.Parallel()
+	e := counting(t, withTables(counters+`; `+gate), withProgram("gated", each(`SELECT FROM gate FOR UPDATE`)))
+	release := e.lock(`SELECT FROM gate FOR UPDATE`)
+	stuck := ordered("gated", "stuck", "a")
+	stuck.Kind.Topic = "topic-counted"
+	done := e.inBackground(stuck)
+	e.awaitWaiters(1)
+	behind := ordered("counted", "behind", "a")
+	behind.Kind.Timeout = 200 * time.Millisecond
+	wantFailed(t, e.store.Run(t.Context(), behind), txn.CodeOverloaded, "an earlier transaction of this topic and shard key")
+	e.commitOrdered(ordered("counted", "other", "b"))
+	release()
+	wantKind(t, wait(t, "stuck transaction", done), txn.OutcomeCommitted)
+	if o := e.commitOrdered(behind); o[0].Head {
+		t.Error("the head is not the one that was stuck")
+	}
+}
+
+// A row that takes the place of a fence gets its place in line, too.
+func TestOrderedRowReplacesAFence(t *testing.T) {
+	t.Parallel()
+	e := counting(t)
+	fenced := ordered("counted", "a1", "a")
+	e.decide(fenced)
+	o := e.commitOrdered(ordered("counted", "a1", "a"), outbox(ordered("counted", "a2", "a")))
+	if !o[0].Head || e.count(`txsvc.transactions WHERE ordered AND line IS NOT NULL`) != 2 {
+		t.Errorf("head %t, want the row to stand in line", o[0].Head)
+	}
+	if e.count(`txsvc.transactions WHERE outbox`) != 1 {
+		t.Error("want one row without a half message")
+	}
+}

@@ -1,0 +1,38 @@
+package routing
+
+import (
+	"context"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// remember keeps a list that is not empty.
+func (v *view) remember(live []txn.Queue) {
+	if last := v.last.Load(); last == nil || !same(*last, live) {
+		kept := live
+		v.last.Store(&kept)
+	}
+}
+
+// RouteKnown implements txn.Routing: it is Route by the list of queues that was known last, or is accepted, whether they can
+// be written now or not.
+func (r *Router) RouteKnown(ctx context.Context, d txn.Destination, in txn.SelectorInput) (txn.Route, error) {
+	v := r.views[d.Topic]
+	if v == nil {
+		return txn.Route{}, txn.BrokerUnavailable(nil, "topic %s is not configured", d.Topic)
+	}
+	if d.OnChange == txn.OnChangeRefuse {
+		accepted, err := r.acceptedOf(ctx, v, nil)
+		if err != nil {
+			return txn.Route{}, err
+		}
+		route, _, err := accepted.choose(d.Selector, in, time.Now())
+		return route, err
+	}
+	last := v.last.Load()
+	if last == nil {
+		return txn.Route{}, txn.BrokerUnavailable(nil, "no queue of topic %s was known since this process began", d.Topic)
+	}
+	return d.Selector.Select(*last, in)
+}
