@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -91,8 +89,7 @@ func (c *devCommand) prepare(ctx context.Context, s settings) error {
 	if err := migrations.Up(ctx, s.DatabaseURL, migrations.Core, migrations.Example); err != nil {
 		return err
 	}
-	kinds, _, err := buildKinds(s.file)
-	if err != nil {
+	if _, _, err := buildKinds(s.file); err != nil {
 		return err
 	}
 	admin := broker{s.cluster, producer{Group: "txsvc-admin", Transport: string(rocketmq.TransportNative)}}
@@ -104,7 +101,7 @@ func (c *devCommand) prepare(ctx context.Context, s settings) error {
 	if err := mq.Start(ctx, nil, nil); err != nil {
 		return err
 	}
-	for _, topic := range topicsOf(kinds) {
+	for _, topic := range topicsOf(s.file) {
 		if _, err := mq.Queues(ctx, topic); err == nil {
 			continue // kept from an earlier run
 		}
@@ -137,7 +134,7 @@ func readDevFile(dir string) []string {
 
 // welcome tells what to try: the shipped order where it is served, else the first kind's topic.
 func (c *devCommand) welcome(w io.Writer, addr string, s settings) {
-	topic := slices.Sorted(maps.Keys(s.file.Topics))[0]
+	topic := topicsOf(s.file)[0]
 	order, shipped := s.file.Kinds["order.create"]
 	if shipped = shipped && order.Path == "/v1/orders" && order.Local.Handler == "orders"; shipped {
 		topic = order.Topic

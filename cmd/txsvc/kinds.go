@@ -68,11 +68,5 @@ func destination(topic string, spec selector.Spec, ordered bool) (txn.Destinatio
 	return txn.Destination{Topic: topic, Selector: s, OnChange: onChange}, nil
 }
 
-func topicsOf(kinds []*txn.Kind) []string {
-	var topics []string
-	for _, k := range kinds {
-		topics = append(topics, k.Topic)
-	}
-	slices.Sort(topics)
-	return slices.Compact(topics)
-}
+// topicsOf returns the names of all topics that messages can go to, sorted.
+func topicsOf(file *config.File) []string { return slices.Sorted(maps.Keys(file.Topics)) }

@@ -70,8 +70,8 @@ func (s server) listen(ctx context.Context) (net.Listener, error) {
 }
 
 // serve runs the service until ctx is done, and then stops it in the order in which nothing is lost: accept nothing
-// more, finish what is in flight, unregister from the brokers, write the last delivered marks. started is called when
-// requests are accepted. The listener is closed in any case.
+// more, finish what is in flight, send what waits in memory, unregister from the brokers, write the last delivered marks.
+// started is called when requests are accepted. The listener is closed in any case.
 func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Logger, started func()) error {
 	defer listener.Close()
 	kinds, programs, err := buildKinds(s.file)
@@ -101,9 +101,10 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	flow := txn.DefaultConfig()
 	flow.MaxInFlight = s.MaxInFlight
 	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)
+	sender := newMessages(s, topics, router, mq, metrics, registry, log)
 	ready := readiness{store, mq, router}
 	handler, err := http.New(http.Config{
-		Transactions: service, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log,
+		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log,
 	})
 	if err != nil {
 		return err
@@ -130,7 +131,14 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 		retention := localtx.NewRetention(store, s.Retention, registry, log)
 		loops.Go(func() error { retention.Run(background); return nil })
 	}
+	stopping := make(chan time.Time, 1)
+	context.AfterFunc(ctx, func() { stopping <- time.Now() })
 	err = http.Serve(ctx, http.NewServer(handler, log, answerTimeout(kinds, flow)), listener, s.ShutdownTimeout)
+	began := time.Now()
+	if ctx.Err() != nil {
+		began = <-stopping
+	}
+	s.drain(context.WithoutCancel(ctx), sender, log, began)
 	stopBackground()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -51,6 +51,7 @@ type Check struct {
 type Config struct {
 	Transactions Transactions
 	Routes       Routes
+	Messages     Messages
 	Readiness    Readiness
 	Kinds        []*txn.Kind
 	OpenAPI      []byte // openapi.yaml, served as it is
@@ -94,6 +95,8 @@ func (a *api) route(r chi.Router) error {
 	// Routes: where a message would go, and among which queues.
 	r.Post("/v1/routes/preview", a.handle(a.previewRoute))
 	r.Get("/v1/topics/{topic}/queues", a.handle(a.topicQueues))
+	// Messages without a transaction.
+	r.Post("/v1/messages", a.handle(a.send))
 	// What this instance is configured to do.
 	r.Get("/v1/kinds", a.handle(a.listKinds))
 	// For those who run it.

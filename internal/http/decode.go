@@ -140,9 +140,11 @@ func (d *decoder) field() error {
 	case "tag":
 		return d.string(&d.request.Tag)
 	case "keys":
-		return d.keys()
+		return d.keys(&d.request.Keys)
 	case "properties":
-		return d.properties()
+		return d.properties(&d.request.Properties)
+	case "delay_level", "deliver_at":
+		return d.skip("is not possible here: the message of a transaction becomes visible when that is committed; send a delayed one with POST /v1/messages")
 	default:
 		d.addHere("is not a field of this request")
 		return d.json.SkipValue()
@@ -196,23 +198,24 @@ func (d *decoder) raw(to *json.RawMessage) error {
 	return nil
 }
 
-func (d *decoder) keys() error {
+func (d *decoder) keys(to *[]string) error {
 	if d.json.PeekKind() != '[' {
 		return d.skip("must be an array of strings")
 	}
 	return d.each(func() error {
 		var key string
 		err := d.string(&key)
-		d.request.Keys = append(d.request.Keys, key)
+		*to = append(*to, key)
 		return err
 	})
 }
 
-func (d *decoder) properties() error {
+func (d *decoder) properties(to *map[string]string) error {
 	if d.json.PeekKind() != '{' {
 		return d.skip("must be an object of strings")
 	}
-	d.request.Properties = make(map[string]string)
+	properties := make(map[string]string)
+	*to = properties
 	return d.each(func() error {
 		quoted, err := d.json.ReadValue()
 		if err != nil {
@@ -221,7 +224,7 @@ func (d *decoder) properties() error {
 		var value string
 		name := string(text(quoted))
 		err = d.string(&value)
-		d.request.Properties[name] = value
+		properties[name] = value
 		return err
 	})
 }

@@ -29,6 +29,7 @@ var answers = map[txn.Code]struct {
 	txn.CodeIdempotencyMismatch: {http.StatusUnprocessableEntity, "Id used for another request"},
 	txn.CodeOverloaded:          {http.StatusServiceUnavailable, "Overloaded"},
 	txn.CodeBrokerUnavailable:   {http.StatusServiceUnavailable, "Broker unavailable"},
+	txn.CodeUnconfirmed:         {http.StatusGatewayTimeout, "Not confirmed by the broker"},
 	txn.CodeDatabaseUnavailable: {http.StatusServiceUnavailable, "Database unavailable"},
 	txn.CodeInternal:            {http.StatusInternalServerError, "Internal error"},
 }
@@ -45,6 +46,8 @@ type problemJSON struct {
 	Rejection *rejectionJSON   `json:"rejection,omitempty"`
 	// TransactionID is the id of the row that says the same.
 	TransactionID string `json:"transaction_id,omitempty"`
+	// MessageIDs are those of messages that may be stored.
+	MessageIDs []string `json:"message_ids,omitempty"`
 }
 
 type fieldErrorJSON struct {
@@ -75,7 +78,7 @@ func fail(w http.ResponseWriter, err error) {
 	problem := problemJSON{
 		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: clip(e.Detail),
 		Code: e.Code, RequestID: id, Errors: fieldErrors(e.Fields), Rejection: rejectionOf(e.Rejection),
-		TransactionID: e.TransactionID,
+		TransactionID: e.TransactionID, MessageIDs: e.MessageIDs,
 	}
 	if err := writeJSON(w, answer.status, typeProblem, problem); err != nil {
 		w.WriteHeader(http.StatusInternalServerError)

@@ -77,6 +77,7 @@ type harness struct {
 	handler  http.Handler
 	flow     *transactions
 	routes   *routes
+	messages *sender
 	checks   []httpapi.Check
 	registry *prometheus.Registry
 	log      *lockedBuffer
@@ -85,7 +86,7 @@ type harness struct {
 
 func setup(t testing.TB) *harness {
 	t.Helper()
-	h := &harness{t: t, registry: prometheus.NewRegistry(), log: &lockedBuffer{}, flow: &transactions{}, routes: &routes{}}
+	h := &harness{t: t, registry: prometheus.NewRegistry(), log: &lockedBuffer{}, flow: &transactions{}, routes: &routes{}, messages: &sender{}}
 	h.flow.submit = func(_ context.Context, r txn.Request) (*txn.Transaction, error) {
 		r.Header = nil // functions do not compare
 		h.requests = append(h.requests, r)
@@ -102,6 +103,7 @@ func (h *harness) config() httpapi.Config {
 	return httpapi.Config{
 		Transactions: h.flow,
 		Routes:       h.routes,
+		Messages:     h.messages,
 		Readiness:    readiness(func(context.Context) []httpapi.Check { return h.checks }),
 		Kinds:        shippedKinds(),
 		OpenAPI:      txsvc.OpenAPI,

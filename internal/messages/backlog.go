@@ -1,0 +1,195 @@
+package messages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Pauses between two tries of a message that was certainly not sent.
+const (
+	firstRetry = 50 * time.Millisecond
+	maxRetry   = 2 * time.Second
+)
+
+// perMessage is what a waiting message takes in memory beside its bytes, about.
+const perMessage = 512
+
+// backlog keeps the messages of mode async until the broker has answered. Each queue has a line of its own, which is sent
+// one after the other: the broker's threads would change the order of what comes together. One goroutine per line works
+// while there is something in it.
+type backlog struct {
+	config  Config
+	broker  Broker
+	metrics *metrics
+	log     *slog.Logger
+	ctx     context.Context // ends when waiting is given up
+	giveUp  context.CancelFunc
+	workers sync.WaitGroup
+
+	mu     sync.Mutex
+	lines  map[line][]*job // also an empty one, while its worker runs
+	count  int             // messages that wait or are being sent
+	bytes  int
+	closed bool
+	lost   int
+}
+
+// line is one queue of a topic.
+type line struct {
+	topic string
+	queue txn.Queue
+}
+
+// job is what one request wants to be sent.
+type job struct {
+	list    []txn.Message
+	bytes   int
+	expires time.Time
+}
+
+func newBacklog(config Config, broker Broker, m *metrics, log *slog.Logger) *backlog {
+	b := &backlog{config: config, broker: broker, metrics: m, log: log, lines: make(map[line][]*job)}
+	b.ctx, b.giveUp = context.WithCancel(context.Background())
+	return b
+}
+
+// add takes messages on, or refuses them when there is no room.
+func (b *backlog) add(list []txn.Message, size int) error {
+	for i := range list { // a part of the request's body, which may be much larger
+		list[i].Body = bytes.Clone(list[i].Body)
+	}
+	j := &job{list: list, bytes: size + perMessage*len(list), expires: time.Now().Add(b.config.AsyncTimeout)}
+	at := line{list[0].Topic, list[0].Queue}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return overloaded("the service is stopping and takes on no more messages; nothing was sent")
+	case b.count+len(list) > b.config.MaxWaiting, b.bytes+j.bytes > b.config.MaxWaitingBytes:
+		return overloaded(fmt.Sprintf("%d messages (%d bytes) wait to be sent already, of at most %d (%d bytes); nothing was sent",
+			b.count, b.bytes, b.config.MaxWaiting, b.config.MaxWaitingBytes))
+	}
+	b.account(len(list), j.bytes)
+	waiting, worked := b.lines[at]
+	b.lines[at] = append(waiting, j)
+	if !worked {
+		b.workers.Go(func() { b.work(at) })
+	}
+	return nil
+}
+
+func (b *backlog) account(messages, bytes int) {
+	b.count += messages
+	b.bytes += bytes
+	b.metrics.waiting.Set(float64(b.count))
+	b.metrics.waitingBytes.Set(float64(b.bytes))
+}
+
+// work sends what is in the line until nothing is.
+func (b *backlog) work(at line) {
+	for {
+		j := b.next(at)
+		if j == nil {
+			return
+		}
+		status, err := b.send(j)
+		b.finish(j, status, err)
+	}
+}
+
+func (b *backlog) next(at line) *job {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	waiting := b.lines[at]
+	if len(waiting) == 0 {
+		delete(b.lines, at)
+		return nil
+	}
+	j := waiting[0]
+	waiting[0] = nil
+	b.lines[at] = waiting[1:]
+	return j
+}
+
+// send tries until the broker has stored or refused the messages, or may have, or their time is over. Those whose time is
+// over already are tried once.
+func (b *backlog) send(j *job) (txn.SendStatus, error) {
+	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
+		if b.ctx.Err() != nil {
+			return "", fmt.Errorf("%w: the service stopped: %w", txn.ErrNotSent, b.ctx.Err())
+		}
+		status, err := publishOnce(b.ctx, b.broker, b.config.SendTimeout, j.list)
+		if err == nil || !retriable(err) {
+			return status, err
+		}
+		wait := pause/2 + rand.N(pause)
+		if time.Until(j.expires) < wait {
+			return "", err
+		}
+		select {
+		case <-b.ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// finish tells metrics and log.
+func (b *backlog) finish(j *job, status txn.SendStatus, err error) {
+	result := outcome(status, err)
+	if errors.Is(err, context.Canceled) && result == statusNotSent {
+		result = statusDropped
+	}
+	b.metrics.count(ModeAsync, j.list, result, err == nil)
+	b.mu.Lock()
+	b.account(-len(j.list), -j.bytes)
+	if err != nil {
+		b.lost += len(j.list)
+	}
+	b.mu.Unlock()
+	level := slog.LevelDebug
+	switch {
+	case err != nil:
+		level = slog.LevelError
+	case status != txn.SendOK:
+		level = slog.LevelWarn
+	}
+	if !b.log.Enabled(b.ctx, level) {
+		return
+	}
+	first := &j.list[0]
+	attrs := []slog.Attr{
+		slog.String("topic", first.Topic), slog.String("queue", first.Queue.String()), slog.String("status", result),
+		slog.Any("message_ids", ids(j.list)),
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	b.log.LogAttrs(context.WithoutCancel(b.ctx), level, "message of mode async", attrs...)
+}
+
+// drain refuses new messages, and waits for those that are there until ctx ends.
+func (b *backlog) drain(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	before, waiting := b.lost, b.count
+	b.mu.Unlock()
+	defer b.giveUp()
+	done := make(chan struct{})
+	go func() { b.workers.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	b.giveUp()
+	<-done
+	return fmt.Errorf("%d of %d messages of mode async were not confirmed before the stop", b.lost-before, waiting)
+}

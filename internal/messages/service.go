@@ -1,0 +1,251 @@
+package messages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Broker is what sending needs of RocketMQ.
+type Broker interface {
+	// NewUniqKey returns a fresh UNIQ_KEY in RocketMQ's standard form.
+	NewUniqKey() string
+	// Publish stores messages of one topic and queue, all of them or none, and waits for the broker's answer. Errors wrap
+	// txn.ErrNotSent or txn.ErrReplyMissing, or are a *txn.Error: then nothing is stored.
+	Publish(ctx context.Context, list []txn.Message) (txn.SendStatus, error)
+	// PublishOneWay hands the messages to the connection. Errors wrap txn.ErrNotSent or are a *txn.Error.
+	PublishOneWay(list []txn.Message) error
+	// BatchSize is what a message takes of the broker's limit, with its properties, in bytes.
+	BatchSize(m *txn.Message) int
+}
+
+// Router picks queues, and looks at a topic again when asked to.
+type Router interface {
+	txn.Router
+	// Renew asks where the topic's queues are now; see txn.QueueWatch.
+	Renew(ctx context.Context, topic string)
+}
+
+// Config bounds the sending.
+type Config struct {
+	MaxInFlight     int           // requests that wait for the broker; more are answered "overloaded"
+	SendTimeout     time.Duration // to wait for the broker's answer
+	Attempts        int           // for a message that was certainly not sent
+	AsyncTimeout    time.Duration // how long a message of mode async is tried, from its request on
+	MaxWaiting      int           // messages of mode async in memory; more are answered "overloaded"
+	MaxWaitingBytes int           // the same, in bytes
+}
+
+// DefaultConfig returns the limits used when nothing is configured.
+func DefaultConfig() Config {
+	return Config{
+		MaxInFlight: 1024, SendTimeout: 3 * time.Second, Attempts: 2,
+		AsyncTimeout: 30 * time.Second, MaxWaiting: 10_000, MaxWaitingBytes: 64 << 20,
+	}
+}
+
+// Service sends messages. It is safe for concurrent use.
+type Service struct {
+	config  Config
+	topics  map[string]txn.Destination
+	names   []string
+	router  Router
+	broker  Broker
+	metrics *metrics
+	slots   chan struct{}
+	backlog *backlog
+}
+
+// New returns a Service for the given topics. queues counts visible messages by topic, broker and queue.
+func New(config Config, topics map[string]txn.Destination, router Router, broker Broker, reg prometheus.Registerer, queues *prometheus.CounterVec, log *slog.Logger) *Service {
+	s := &Service{
+		config: config, topics: topics, names: slices.Sorted(maps.Keys(topics)), router: router, broker: broker,
+		metrics: newMetrics(reg, queues), slots: make(chan struct{}, config.MaxInFlight),
+	}
+	s.backlog = newBacklog(config, broker, s.metrics, log)
+	return s
+}
+
+// Receipt is what is known of messages that were taken on.
+type Receipt struct {
+	Mode       Mode
+	Status     string // of the broker; ACCEPTED where it was not asked or has not answered yet
+	Advice     string // what the status means for the caller; empty when there is nothing to do
+	Topic      string
+	ShardKey   string
+	Route      txn.Route
+	MessageIDs []string // RocketMQ's (UNIQ_KEY), in the order of the request
+}
+
+// Send sends what the request asks for, as its mode promises. Errors are *txn.Error; with txn.CodeUnconfirmed the messages
+// may be stored.
+func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
+	if r.Mode == "" {
+		r.Mode = ModeSync
+	}
+	d, ok := s.topics[r.Topic]
+	if !ok {
+		return nil, topicError(r.Topic, s.names)
+	}
+	if err := r.check(time.Now()); err != nil {
+		return nil, err
+	}
+	list := r.list(s.broker.NewUniqKey)
+	size, err := r.checkSize(list, s.broker.BatchSize)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		return nil, overloaded("more messages are being sent than this service takes on; nothing was sent")
+	}
+	route, err := s.route(ctx, d, &r)
+	if err != nil {
+		return nil, nothingSent(err)
+	}
+	setQueue(list, route.Queue)
+	receipt := &Receipt{Mode: r.Mode, Topic: r.Topic, ShardKey: r.ShardKey, Route: route, MessageIDs: ids(list)}
+	switch r.Mode {
+	case ModeAsync:
+		receipt.Status, receipt.Advice = statusAccepted, adviceAsync
+		err = s.backlog.add(list, size)
+	case ModeOneWay:
+		receipt.Status, receipt.Advice = statusAccepted, adviceOneWay
+		err = s.oneWay(list)
+	default:
+		err = s.sync(context.WithoutCancel(ctx), d, &r, receipt, list) // what is written cannot be taken back
+	}
+	if err != nil {
+		return nil, err
+	}
+	return receipt, nil
+}
+
+func ids(list []txn.Message) []string {
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].UniqKey
+	}
+	return ids
+}
+
+func setQueue(list []txn.Message, q txn.Queue) {
+	for i := range list {
+		list[i].Queue = q
+	}
+}
+
+// route picks one queue for all messages. A selector sees the body of a batch's first message; where it has lanes, all
+// others have to be of the same lane: a batch has one queue, and no lane is left out silently.
+func (s *Service) route(ctx context.Context, d txn.Destination, r *Request) (txn.Route, error) {
+	in := txn.SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Messages[0].payload(), Header: r.Header}
+	route, err := s.router.Route(ctx, d, in)
+	if err != nil || route.Lane == "" {
+		return route, err
+	}
+	for i := range r.Messages[1:] {
+		payload := r.Messages[i+1].payload()
+		if bytes.Equal(payload, in.Payload) {
+			continue
+		}
+		in.Payload = payload
+		other, err := s.router.Route(ctx, d, in)
+		if err != nil {
+			return route, err
+		}
+		if other.Lane != route.Lane {
+			return route, txn.Invalid(txn.FieldError{
+				Pointer: r.at(i + 1), Message: "is of the lane " + other.Lane + ", the first message of " + route.Lane + ": a batch goes to one queue",
+			})
+		}
+	}
+	return route, nil
+}
+
+func (m *Message) payload() []byte {
+	if !m.JSON {
+		return nil
+	}
+	return m.Body
+}
+
+// sync waits for the broker's answer. When the queue cannot take the messages, the topic is looked at again, and if its
+// queues have changed they go to the one that the key has now: once.
+func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, receipt *Receipt, list []txn.Message) error {
+	status, err := s.publish(ctx, list)
+	if queueMayBeGone(err) {
+		s.renew(ctx, d.Topic)
+		again, routeErr := s.route(ctx, d, r)
+		if routeErr == nil && again.Queue != receipt.Route.Queue {
+			receipt.Route = again
+			setQueue(list, again.Queue)
+			status, err = s.publish(ctx, list)
+		}
+	}
+	s.metrics.count(ModeSync, list, outcome(status, err), err == nil)
+	if err != nil {
+		return sendError(err, list)
+	}
+	receipt.Status, receipt.Advice = string(status), advice(status)
+	return nil
+}
+
+// queueMayBeGone: the broker does not have the queue, or cannot be reached. A busy one has it.
+func queueMayBeGone(err error) bool {
+	return errors.Is(err, txn.ErrNoQueue) || errors.Is(err, txn.ErrNotSent) && !errors.Is(err, txn.ErrBusy)
+}
+
+// renewTimeout bounds the waiting for a renewed list of queues.
+const renewTimeout = 500 * time.Millisecond
+
+func (s *Service) renew(ctx context.Context, topic string) {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	s.router.Renew(ctx, topic)
+}
+
+// publish waits for a busy broker, and tries again what was certainly not sent.
+func (s *Service) publish(ctx context.Context, list []txn.Message) (txn.SendStatus, error) {
+	for attempt, busy := 1, 0; ; {
+		status, err := publishOnce(ctx, s.broker, s.config.SendTimeout, list)
+		pause, patient := txn.BusyPause(busy)
+		switch {
+		case errors.Is(err, txn.ErrBusy) && patient:
+			time.Sleep(pause)
+			busy++
+		case errors.Is(err, txn.ErrNotSent) && attempt < s.config.Attempts:
+			attempt++
+		default:
+			return status, err
+		}
+	}
+}
+
+func publishOnce(ctx context.Context, broker Broker, timeout time.Duration, list []txn.Message) (txn.SendStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return broker.Publish(ctx, list)
+}
+
+func (s *Service) oneWay(list []txn.Message) error {
+	err := s.broker.PublishOneWay(list)
+	s.metrics.count(ModeOneWay, list, outcome(statusAccepted, err), false)
+	if err != nil {
+		return sendError(err, list)
+	}
+	return nil
+}
+
+// Close takes on no more messages of mode async, and waits until those that wait are sent, or ctx ends: then they are
+// lost, and the error says how many.
+func (s *Service) Close(ctx context.Context) error { return s.backlog.drain(ctx) }
