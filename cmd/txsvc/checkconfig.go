@@ -29,6 +29,9 @@ func (c *checkConfigCommand) Run(out output) error {
 	if err != nil {
 		return err
 	}
+	for _, odd := range file.Warnings {
+		fmt.Fprintf(out.stderr, "warning: %s:%s\n", file.Name, odd)
+	}
 	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KIND\tTOPIC\tLOCAL\tSELECTOR\tTIMEOUT\tPATH")
 	for _, k := range kinds {

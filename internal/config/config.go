@@ -85,15 +85,20 @@ type Problem struct {
 	Message      string
 }
 
-// Error returns one line per problem: file:line:column: path: message.
+// String returns line:column: path: message.
+func (p Problem) String() string {
+	text := fmt.Sprintf("%d:%d: ", p.Line, p.Column)
+	if p.Path != "" {
+		text += p.Path + ": "
+	}
+	return text + p.Message
+}
+
+// Error returns one line per problem, after the name of the file.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
-		lines[i] = fmt.Sprintf("%s:%d:%d: ", e.Name, p.Line, p.Column)
-		if p.Path != "" {
-			lines[i] += p.Path + ": "
-		}
-		lines[i] += p.Message
+		lines[i] = e.Name + ":" + p.String()
 	}
 	return strings.Join(lines, "\n")
 }
@@ -110,7 +115,7 @@ func Load(name string, own ...selector.Registry) (*File, error) {
 // Parse reads the text of a file whose name is used in errors only. Schemas are read from dir, the file's directory. Own
 // is that of Load.
 func Parse(name string, text []byte, dir fs.FS, own ...selector.Registry) (*File, error) {
-	r := &reader{text: string(text), dir: dir, own: make(selector.Registry), paths: make(map[string]string)}
+	r := &reader{text: string(text), dir: dir, own: make(selector.Registry), paths: make(map[string]string), ordered: make(map[string]field)}
 	for _, types := range own {
 		maps.Copy(r.own, types)
 	}

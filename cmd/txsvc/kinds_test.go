@@ -1,0 +1,34 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/txsvc/txsvc/internal/config"
+	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Ordered kinds keep their queues unless the configuration says otherwise; what it says holds for the selector it is in.
+func TestOnChangeIsSettled(t *testing.T) {
+	for _, tt := range []struct {
+		given   txn.OnChange
+		ordered bool
+		want    txn.OnChange
+	}{
+		{"", false, txn.OnChangeRemap},
+		{"", true, txn.OnChangeRefuse},
+		{txn.OnChangeRemap, true, txn.OnChangeRemap},
+		{txn.OnChangeRefuse, false, txn.OnChangeRefuse},
+	} {
+		file := &config.File{Kinds: map[string]config.Kind{"k": {
+			Name: "k", Topic: "t", Ordered: tt.ordered, Local: config.Local{Handler: "orders"}, Selector: selector.Spec{Type: "hash", OnChange: tt.given},
+		}}}
+		kinds, _, err := buildKinds(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := kinds[0].OnChange; got != tt.want {
+			t.Errorf("on_change %q, ordered %t: got %s, want %s", tt.given, tt.ordered, got, tt.want)
+		}
+	}
+}
