@@ -151,7 +151,11 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 func answerTimeout(kinds []*txn.Kind, flow txn.Config) time.Duration {
 	longest := time.Duration(0)
 	for _, k := range kinds {
-		longest = max(longest, k.Timeout)
+		took := k.Timeout
+		if k.Ordered { // it may have to wait for others first
+			took *= 2
+		}
+		longest = max(longest, took)
 	}
 	return longest + time.Duration(flow.HalfAttempts)*flow.HalfTimeout + flow.EndTimeout + 10*time.Second
 }

@@ -45,9 +45,14 @@ kinds:
     timeout: 1500ms
   "note":
     topic: notes
+    fallback: outbox
     local: {sql: "insert into notes (id) values (@id); select 1"}
   notes_2.add-all:
     topic: notes
+    selector: {type: hash}
+    ordered: true
+    delivery: outbox
+    body: result
     local:
       sql:
         - insert into notes (id) values (@id)
@@ -77,9 +82,11 @@ func TestParse(t *testing.T) {
 			"note": {
 				Name: "note", Topic: "notes", Local: config.Local{SQL: []sqltext.Statement{insert, {Text: "select 1"}}},
 				Selector: selector.Spec{Type: "round_robin"}, Timeout: config.DefaultTimeout,
+				Fallback: true,
 			},
 			"notes_2.add-all": {
-				Name: "notes_2.add-all", Topic: "notes", Selector: selector.Spec{Type: "round_robin"}, Timeout: config.DefaultTimeout,
+				Name: "notes_2.add-all", Topic: "notes", Selector: selector.Spec{Type: "hash"}, Timeout: config.DefaultTimeout,
+				Ordered: true, Outbox: true, BodyResult: true,
 				Local: config.Local{SQL: []sqltext.Statement{
 					insert,
 					{Text: "insert into words (word)\nselect jsonb_array_elements_text(($1::jsonb)->'words')", Args: []string{"payload"}},
@@ -205,6 +212,11 @@ func TestParseRefuses(t *testing.T) {
 		{"ordered is text", kind("ordered: 'no'"), "3:14: kinds.a.b.ordered: must be true or false"},
 		{"delivery", kind("delivery: full"), "3:15: kinds.a.b.delivery: must be half or outbox"},
 		{"fallback", kind("fallback: half"), "3:15: kinds.a.b.fallback: must be reject or outbox"},
+		{"body", kind("body: results"), "3:11: kinds.a.b.body: must be payload or result"},
+		{"body of a half message", kind("body: result"), "3:11: kinds.a.b.body: result needs delivery: outbox; a half message is stored before there is a result"},
+		{"body of a half message, with fallback", kind("fallback: outbox\nbody: result"), "4:11: kinds.a.b.body: result needs delivery: outbox; a half message is stored before there is a result"},
+		{"order without affinity", kind("ordered: true\nselector: {type: round_robin}"), "3:14: kinds.a.b.ordered: needs a selector that keeps a shard key in one queue; round_robin does not"},
+		{"order in a topic without affinity", kind("ordered: true") + "topics:\n  t: {selector: {type: round_robin}}\n", "3:14: kinds.a.b.ordered: needs a selector that keeps a shard key in one queue; round_robin does not"},
 		{"timeout without unit", kind("timeout: 5"), "3:14: kinds.a.b.timeout: " + noTime},
 		{"timeout is strange", kind("timeout: soon"), "3:14: kinds.a.b.timeout: " + noTime},
 		{"timeout is zero", kind("timeout: 0s"), "3:14: kinds.a.b.timeout: must be from 1ms to 1m0s"},
@@ -215,10 +227,6 @@ func TestParseRefuses(t *testing.T) {
 		{"immunity in fractions", kind("immunity: 1500ms"), "3:15: kinds.a.b.immunity: must be a multiple of 1s"},
 
 		// What later versions bring.
-		{"ordered", kind("ordered: true"), "3:14: kinds.a.b.ordered: not supported by this version"},
-		{"outbox", kind("delivery: outbox"), "3:15: kinds.a.b.delivery: outbox is not supported by this version"},
-		{"fallback to outbox", kind("fallback: outbox"), "3:15: kinds.a.b.fallback: outbox is not supported by this version"},
-		{"body", kind("body: result"), "3:11: kinds.a.b.body: not supported by this version"},
 		{"external", kind("local:\n  external: {check_url: 'https://example.com'}"), "4:17: kinds.a.b.local.external: not supported by this version"},
 
 		// Selectors.
@@ -264,11 +272,11 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestParseTellsEveryMistakeInOrder(t *testing.T) {
-	_, err := parse("topics:\n  t: {selector: {type: lame}}\nkinds:\n  A:\n    ordered: true\n    local: {sql: begin}\n    typo: 1\n")
+	_, err := parse("topics:\n  t: {selector: {type: lame}}\nkinds:\n  A:\n    ordered: 1\n    local: {sql: begin}\n    typo: 1\n")
 	want := `kinds.yaml:2:24: topics.t.selector.type: selector type "lame" is unknown; there are consistent, hash, java_hash, lanes, queue, round_robin
 kinds.yaml:4:3: kinds.A: the name of a kind has at most 100 small letters and digits, in parts joined by . _ or -
 kinds.yaml:4:3: kinds.A: topic is required
-kinds.yaml:5:14: kinds.A.ordered: not supported by this version
+kinds.yaml:5:14: kinds.A.ordered: must be true or false
 kinds.yaml:6:18: kinds.A.local.sql: line 1, column 1: BEGIN is not allowed: the service begins and ends the transaction
 kinds.yaml:7:5: kinds.A.typo: unknown field; known are body, delivery, fallback, immunity, local, ordered, path, schema, selector, tag, timeout, topic`
 	if err == nil || err.Error() != want {

@@ -42,7 +42,17 @@ func (r *reader) file() *File {
 		r.problem(top, "kinds is required")
 	}
 	file.settleSelectors()
+	r.checkOrder(file)
 	return file
+}
+
+// checkOrder refuses an order that no consumer could see: it reads each queue by itself.
+func (r *reader) checkOrder(file *File) {
+	for _, e := range r.ordered {
+		if file.Kinds[e.name].Selector.Type == selector.TypeRoundRobin {
+			r.problem(e.field, "needs a selector that keeps a shard key in one queue; round_robin does not")
+		}
+	}
 }
 
 // settleSelectors gives every kind its selector and every topic its entry.
@@ -79,6 +89,7 @@ func (r *reader) kind(e entry) Kind {
 	if !ok {
 		return kind
 	}
+	var body field
 	seen := r.fields(entries, map[string]func(field){
 		"path":     func(f field) { kind.Path = r.endpoint(f, e.name) },
 		"topic":    func(f field) { kind.Topic = r.checked(f, checkTopic) },
@@ -87,16 +98,19 @@ func (r *reader) kind(e entry) Kind {
 		"local":    func(f field) { kind.Local = r.local(f) },
 		"selector": func(f field) { kind.Selector = r.selector(f) },
 		"ordered": func(f field) {
-			if r.bool(f) {
-				r.problem(f, unsupported)
+			if kind.Ordered = r.bool(f); kind.Ordered {
+				r.ordered = append(r.ordered, entry{name: e.name, field: f})
 			}
 		},
-		"delivery": func(f field) { r.only(f, "half", "outbox") },
-		"fallback": func(f field) { r.only(f, "reject", "outbox") },
+		"delivery": func(f field) { kind.Outbox = r.second(f, "half", "outbox") },
+		"fallback": func(f field) { kind.Fallback = r.second(f, "reject", "outbox") },
 		"immunity": func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
 		"timeout":  func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
-		"body":     func(f field) { r.problem(f, unsupported) },
+		"body":     func(f field) { kind.BodyResult, body = r.second(f, "payload", "result"), f },
 	})
+	if kind.BodyResult && !kind.Outbox {
+		r.problem(body, "result needs delivery: outbox; a half message is stored before there is a result")
+	}
 	for _, name := range []string{"topic", "local"} {
 		if !seen[name] {
 			r.keyProblem(e, "%s is required", name)

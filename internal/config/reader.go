@@ -25,6 +25,7 @@ type reader struct {
 	dir      fs.FS
 	own      selector.Registry
 	paths    map[string]string // endpoints so far, and whose they are
+	ordered  []entry           // kinds, with the field that makes them so
 	problems []Problem
 	warnings []Problem
 }
@@ -214,13 +215,14 @@ func (r *reader) duration(f field, least, most, unit time.Duration) time.Duratio
 	return d
 }
 
-// only accepts one word of a choice whose others come later.
-func (r *reader) only(f field, now, later string) {
+// second says whether a choice of two words is the second, which is not the default.
+func (r *reader) second(f field, first, second string) bool {
 	switch r.string(f) {
-	case now, "":
-	case later:
-		r.problem(f, "%s is %s", later, unsupported)
+	case first, "":
+	case second:
+		return true
 	default:
-		r.problem(f, "must be %s or %s", now, later)
+		r.problem(f, "must be %s or %s", first, second)
 	}
+	return false
 }

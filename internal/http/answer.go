@@ -46,7 +46,7 @@ type routeJSON struct {
 	Reason   string   `json:"reason"`
 }
 
-// failureJSON says why a transaction was rolled back.
+// failureJSON says why a transaction was rolled back, or its message is not visible.
 type failureJSON struct {
 	Code      txn.Code       `json:"code"`
 	Message   string         `json:"message"`
@@ -59,8 +59,13 @@ type rejectionJSON struct {
 	Constraint optional `json:"constraint"`
 }
 
-// codeAbandoned is the code of transactions whose attempts never committed. It is no answer to a request of its own.
-const codeAbandoned txn.Code = "abandoned"
+// Codes that are no answers to a request of their own: of transactions whose attempts never committed, and of those whose
+// message is not visible yet.
+const (
+	codeAbandoned     txn.Code = "abandoned"
+	codeDelayed       txn.Code = "delayed"
+	codeUndeliverable txn.Code = "undeliverable"
+)
 
 // optional is a string whose absence is null.
 type optional string
@@ -109,6 +114,10 @@ func failureOf(t *txn.Transaction) *failureJSON {
 		return &failureJSON{Code: codeAbandoned, Message: "the request ended before its local transaction committed, and nothing was changed; its id may be used again"}
 	case t.Rejection != nil:
 		return &failureJSON{Code: txn.CodeRejected, Message: t.Rejection.Message, Rejection: rejectionOf(t.Rejection)}
+	case t.Delivery == txn.DeliveryPending && t.Parked:
+		return &failureJSON{Code: codeUndeliverable, Message: t.Trouble}
+	case t.Delivery == txn.DeliveryPending && t.Trouble != "":
+		return &failureJSON{Code: codeDelayed, Message: t.Trouble}
 	default:
 		return nil
 	}

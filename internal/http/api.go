@@ -21,6 +21,8 @@ type Transactions interface {
 	Submit(ctx context.Context, r txn.Request) (*txn.Transaction, error)
 	// Get returns the transaction with the id, or a *txn.Error.
 	Get(ctx context.Context, id string) (*txn.Transaction, error)
+	// Redeliver asks for one more delivery attempt, and returns the transaction, or a *txn.Error.
+	Redeliver(ctx context.Context, id string) (*txn.Transaction, error)
 }
 
 // Routes tells where messages go; routing.Router does. Errors are *txn.Error.
@@ -89,9 +91,10 @@ func (a *api) route(r chi.Router) error {
 	r.NotFound(a.handle(a.notFound))
 	r.MethodNotAllowed(a.handle(a.methodNotAllowed))
 
-	// Transactions: run one, read one.
+	// Transactions: run one, read one, have its message delivered.
 	r.Post("/v1/transactions", a.handle(a.submit("")))
 	r.Get("/v1/transactions/{id}", a.handle(a.get))
+	r.Post("/v1/transactions/{id}/redeliver", a.handle(a.redeliver))
 	// Routes: where a message would go, and among which queues.
 	r.Post("/v1/routes/preview", a.handle(a.previewRoute))
 	r.Get("/v1/topics/{topic}/queues", a.handle(a.topicQueues))

@@ -100,21 +100,42 @@ func blameHeader(err error) error {
 }
 
 func (a *api) get(w http.ResponseWriter, r *http.Request) error {
-	id := chi.URLParam(r, "id")
-	if r.URL.RawPath != "" { // then the router has matched the escaped form
-		var err error
-		if id, err = url.PathUnescape(id); err != nil {
-			return errNoSuchID
-		}
-	}
-	if !isID(id) {
-		return errNoSuchID
+	id, err := pathID(r)
+	if err != nil {
+		return err
 	}
 	t, err := a.Transactions.Get(r.Context(), id)
 	if err != nil {
 		return err
 	}
 	return writeTransaction(w, http.StatusOK, t)
+}
+
+func (a *api) redeliver(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	t, err := a.Transactions.Redeliver(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return writeTransaction(w, http.StatusAccepted, t)
+}
+
+// pathID is the id that the path names.
+func pathID(r *http.Request) (string, error) {
+	id := chi.URLParam(r, "id")
+	if r.URL.RawPath != "" { // then the router has matched the escaped form
+		var err error
+		if id, err = url.PathUnescape(id); err != nil {
+			return "", errNoSuchID
+		}
+	}
+	if !isID(id) {
+		return "", errNoSuchID
+	}
+	return id, nil
 }
 
 var errNoSuchID = txn.Errorf(txn.CodeNotFound, "no transaction has this id")

@@ -72,7 +72,10 @@ func fail(w http.ResponseWriter, err error) {
 	if !known {
 		e, answer = internalError, answers[txn.CodeInternal]
 	}
-	if answer.status == http.StatusServiceUnavailable {
+	if e.TooMany {
+		answer.status = http.StatusTooManyRequests
+	}
+	if e.TooMany || answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter(e.RetryAfter))
 	}
 	problem := problemJSON{

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type transactions struct {
 	submit func(context.Context, txn.Request) (*txn.Transaction, error)
 	get    func(context.Context, string) (*txn.Transaction, error)
+
+	redeliver func(id string) (*txn.Transaction, error)
 }
 
 func (f *transactions) Submit(ctx context.Context, r txn.Request) (*txn.Transaction, error) {
@@ -35,6 +37,10 @@ func (f *transactions) Submit(ctx context.Context, r txn.Request) (*txn.Transact
 
 func (f *transactions) Get(ctx context.Context, id string) (*txn.Transaction, error) {
 	return f.get(ctx, id)
+}
+
+func (f *transactions) Redeliver(_ context.Context, id string) (*txn.Transaction, error) {
+	return f.redeliver(id)
 }
 
 // routes stands in for routing.

@@ -79,6 +79,8 @@ func TestAnswers(t *testing.T) {
 		{"abandoned", abandoned, 0, "", `{"id":"a","kind":"order.create","state":"rolled_back","delivery":"none","shard_key":null,"topic":null,"tag":null,"queue":null,"message_id":null,` +
 			`"route":null,"result":null,"error":{"code":"abandoned","message":"the request ended before its local transaction committed, and nothing was changed; its id may be used again","rejection":null},` +
 			`"created_at":null,"decided_at":null,"delivered_at":null,"expires_at":null,"replayed":false}`},
+		{"delayed", pending(false), 201, "/v1/transactions/p", pendingBody(`{"code":"delayed","message":"the broker is busy","rejection":null}`)},
+		{"undeliverable", pending(true), 201, "/v1/transactions/p", pendingBody(`{"code":"undeliverable","message":"the broker is busy","rejection":null}`)},
 		{"nothing but the id", &txn.Transaction{ID: "x", State: txn.StateUnknown, Delivery: txn.DeliveryNone}, 0, "", `{"id":"x","kind":null,"state":"unknown","delivery":"none","shard_key":null,"topic":null,` +
 			`"tag":null,"queue":null,"message_id":null,"route":null,"result":null,"error":null,"created_at":null,"decided_at":null,"delivered_at":null,"expires_at":null,"replayed":false}`},
 	} {
@@ -94,6 +96,19 @@ func TestAnswers(t *testing.T) {
 			wantBody(t, h.get("/v1/transactions/x").want(http.StatusOK), test.body)
 		})
 	}
+}
+
+// pending is a committed transaction that something keeps from being delivered.
+func pending(parked bool) *txn.Transaction {
+	return &txn.Transaction{
+		ID: "p", Kind: "k", State: txn.StateCommitted, Delivery: txn.DeliveryPending, ShardKey: "acme", Topic: "t",
+		Trouble: "the broker is busy", Parked: parked,
+	}
+}
+
+func pendingBody(failure string) string {
+	return `{"id":"p","kind":"k","state":"committed","delivery":"pending","shard_key":"acme","topic":"t","tag":null,"queue":null,"message_id":null,` +
+		`"route":null,"result":null,"error":` + failure + `,"created_at":null,"decided_at":null,"delivered_at":null,"expires_at":null,"replayed":false}`
 }
 
 func wantBody(t *testing.T, a *answer, want string) {
