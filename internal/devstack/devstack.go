@@ -169,7 +169,7 @@ func (s *Stack) define(c *cluster) {
 	s.namesrv = s.newProcess(namesrvSpec(s))
 	s.brokers = nil
 	for i := range s.opts.Brokers {
-		s.brokers = append(s.brokers, s.newProcess(brokerSpec(s, i)))
+		s.brokers = append(s.brokers, s.newProcess(brokerSpec(s, i, nil)))
 	}
 }
 

@@ -71,7 +71,8 @@ func namesrvSpec(s *Stack) spec {
 	return sp
 }
 
-func brokerSpec(s *Stack, i int) spec {
+// brokerSpec is the i-th broker; the lines of extra win over all others.
+func brokerSpec(s *Stack, i int, extra map[string]string) spec {
 	name, port := BrokerName(i), s.ports.Brokers[i]
 	store := s.dir.join("rocketmq", name, "store")
 	config := map[string]string{
@@ -95,6 +96,7 @@ func brokerSpec(s *Stack, i int) spec {
 		"cleanFileForciblyEnable": "false", // a disk filled by others must not cost messages
 	}
 	maps.Copy(config, s.opts.BrokerConfig)
+	maps.Copy(config, extra)
 	sp := rocketmqSpec(s, name, "org.apache.rocketmq.broker.BrokerStartup", []string{"-Xms64m", "-Xmx512m"}, config)
 	sp.ready = func(ctx context.Context) error { return s.brokerReady(ctx, i) }
 	// The broker removes this file when its store is closed, and then waits 3 s more
@@ -104,6 +106,16 @@ func brokerSpec(s *Stack, i int) spec {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	return sp
+}
+
+// ReconfigureBroker changes how the i-th broker runs, from its next start on: further
+// lines of its broker.conf and variables of its environment (NAME=value), which win
+// over those that the stack was started with. Nil takes earlier ones back.
+func (s *Stack) ReconfigureBroker(i int, config map[string]string, env []string) {
+	sp, p := brokerSpec(s, i, config), s.brokers[i]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spec.prepare, p.spec.env = sp.prepare, slices.Concat(sp.env, env)
 }
 
 // writeProperties writes a Java properties file.

@@ -301,6 +301,39 @@ func TestSeveralBrokersAndStacks(t *testing.T) {
 			t.Errorf("the broker's configuration lacks %s", want)
 		}
 	}
+	reconfigure(t, s, known["broker-b"])
+}
+
+// reconfigure changes a broker and takes that back.
+func reconfigure(t *testing.T, s *devstack.Stack, addr string) {
+	for _, step := range []struct {
+		config map[string]string
+		env    []string
+		max    string
+		inEnv  bool
+	}{
+		{map[string]string{"transactionCheckMax": "3"}, []string{"MARK=set"}, "3", true},
+		{nil, nil, "15", false},
+	} {
+		s.ReconfigureBroker(1, step.config, step.env)
+		s.Broker(1).Kill()
+		if err := s.Broker(1).Start(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		config, err := ask(addr, 26)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"transactionCheckInterval=1000", "transactionCheckMax=" + step.max} {
+			if !strings.Contains(config, want+"\n") {
+				t.Errorf("the configuration lacks %s", want)
+			}
+		}
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", s.Broker(1).PID()))
+		if err == nil && strings.Contains(string(env), "MARK=set") != step.inEnv { // there is none but on Linux
+			t.Errorf("its environment has the variable: %t, want %t", !step.inEnv, step.inEnv)
+		}
+	}
 }
 
 func refuseSecondRun(t *testing.T, s *devstack.Stack) {
