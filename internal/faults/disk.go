@@ -1,0 +1,86 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// smallDisk is a file system in memory whose size can be changed while it is in use, as large as the largest broker's store
+// may become. Only root can have one.
+type smallDisk struct{ path string }
+
+const (
+	diskSize   = 6 << 30
+	ballast    = 256 << 20       // so that a few per cent of a young store are more than a broker writes until it looks
+	diskSource = "txsvc-faults-" // and the process id, by which a later run knows what is stale
+)
+
+// mountSmallDisk makes one at the path.
+func mountSmallDisk(ctx context.Context, path string) (*smallDisk, error) {
+	unmountStale(ctx)
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return nil, err
+	}
+	d := &smallDisk{path: path}
+	out, err := exec.CommandContext(ctx, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", diskSize), source(), path).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("mounting a small disk: %w: %s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(path, "ballast"), make([]byte, ballast), 0o600); err != nil {
+		d.unmount()
+		return nil, fmt.Errorf("putting ballast on the small disk: %w", err)
+	}
+	return d, nil
+}
+
+func source() string { return fmt.Sprint(diskSource, os.Getpid()) }
+
+func (d *smallDisk) unmount() {
+	_ = exec.CommandContext(context.Background(), "umount", "-l", d.path).Run()
+}
+
+// unmountStale unmounts what a killed run has left.
+func unmountStale(ctx context.Context) {
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && isStale(strings.TrimPrefix(fields[0], diskSource), fields[0]) {
+			_ = exec.CommandContext(ctx, "umount", "-l", fields[1]).Run()
+		}
+	}
+}
+
+// isStale tells whether name is one of a run's whose process is gone.
+func isStale(pid, name string) bool {
+	if pid == name {
+		return false
+	}
+	_, err := os.Stat("/proc/" + pid)
+	return os.IsNotExist(err)
+}
+
+// leave lets only so many per cent be free.
+func (d *smallDisk) leave(ctx context.Context, percent uint64) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &fs); err != nil {
+		return fmt.Errorf("looking at the small disk: %w", err)
+	}
+	used := (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
+	return d.resize(ctx, used+used*percent/(100-percent))
+}
+
+func (d *smallDisk) resize(ctx context.Context, size uint64) error {
+	out, err := exec.CommandContext(context.WithoutCancel(ctx), "mount", "-o", fmt.Sprintf("remount,size=%d", size), d.path).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("resizing the small disk to %d: %w: %s", size, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/txsvc/txsvc/internal/verify"
+)
+
+// tables are what the kinds in SQL write to, one each, so that the suite can make one of them slow.
+const tables = `
+	CREATE TABLE public.faults_half (id text PRIMARY KEY, shard_key text NOT NULL, n bigint NOT NULL CHECK (n >= 0));
+	CREATE TABLE public.faults_slow (LIKE public.faults_half INCLUDING ALL)`
+
+// kind is one kind of the load.
+type kind struct {
+	name   string
+	topic  string
+	table  string // of a kind in SQL; empty: the shipped handler
+	more   string // further lines of its configuration
+	weight int
+}
+
+// The topics of the kinds have their names in the binary's configuration only. scratchTopic is for the suite's own messages.
+const scratchTopic = "faults-scratch"
+
+// kinds of the load. The slow one is slow when its table is locked; see slowLocal.
+var kinds = []kind{
+	{name: "order.create", topic: "faults-orders", weight: 60},
+	{name: "half", topic: "faults-half", table: "faults_half", weight: 139},
+	{name: "slow", topic: "faults-slow", table: "faults_slow", more: "timeout: 30s", weight: 1},
+}
+
+func topics() []string {
+	var list []string
+	for _, k := range kinds {
+		list = append(list, k.topic)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// configuration is the YAML of the kinds.
+func configuration() string {
+	var b strings.Builder
+	b.WriteString("kinds:\n")
+	for _, k := range kinds {
+		fmt.Fprintf(&b, "  %s:\n    topic: %s\n", k.name, k.topic)
+		if k.table == "" {
+			b.WriteString("    path: /v1/orders\n    tag: created\n    local: {handler: orders}\n")
+		} else {
+			fmt.Fprintf(&b, "    local:\n      sql: |\n        INSERT INTO public.%s (id, shard_key, n)\n"+
+				"        VALUES (@id, @shard_key, (@payload->>'n')::bigint) RETURNING n\n", k.table)
+		}
+		for line := range strings.Lines(k.more) {
+			b.WriteString("    " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// loads are the payloads for the kinds. A negative number is refused by the table.
+func loads() []verify.KindLoad {
+	var list []verify.KindLoad
+	for _, k := range kinds {
+		l := verify.KindLoad{Name: k.name, Weight: k.weight}
+		if k.table != "" {
+			l.Payload, l.Rejected = `{"n": {{n}}, "pad": "{{pad:100}}"}`, `{"n": -{{n}}1}`
+		}
+		list = append(list, l)
+	}
+	return list
+}

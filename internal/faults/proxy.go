@@ -1,0 +1,313 @@
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// mode is what a proxy does with what goes one way.
+type mode int
+
+const (
+	pass   mode = iota
+	slow        // it arrives slowBy later, in its order
+	vanish      // it is acknowledged and never arrives; nor does anything later on the same connection
+)
+
+const (
+	slowBy = 2 * time.Second
+	// stuck is how long a write may take until it counts as lost: what is passed on later than that would be a proxy that
+	// holds back what it has acknowledged.
+	stuck = time.Second
+)
+
+// proxy stands between one replica and one server.
+type proxy struct {
+	target   string
+	listener net.Listener
+	rewrite  func(body []byte) []byte // of each reply frame of RocketMQ's protocol; nil: bytes are copied
+	wg       sync.WaitGroup
+
+	mu       sync.Mutex
+	requests mode
+	replies  mode
+	refused  bool
+	pairs    map[*pair]bool
+}
+
+func newProxy(ctx context.Context, target string, rewrite func([]byte) []byte) (*proxy, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{target: target, listener: l, rewrite: rewrite, pairs: make(map[*pair]bool)}
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.heal()
+	p.cut()
+	p.wg.Wait()
+}
+
+// set says what happens from now on, also on connections that are open.
+func (p *proxy) set(requests, replies mode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests, p.replies = requests, replies
+}
+
+// refuse breaks all connections, and every new one at once.
+func (p *proxy) refuse() {
+	p.mu.Lock()
+	p.refused = true
+	p.mu.Unlock()
+	p.cut()
+}
+
+// heal lets everything pass again. A connection that has lost something is broken.
+func (p *proxy) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests, p.replies, p.refused = pass, pass, false
+	for c := range p.pairs {
+		if c.lossy() {
+			c.reset()
+		}
+	}
+}
+
+// cut breaks all connections; what they hold is lost.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.pairs {
+		c.reset()
+	}
+}
+
+func (p *proxy) now(replies bool) mode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if replies {
+		return p.replies
+	}
+	return p.requests
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.wg.Go(func() { p.connect(client) })
+	}
+}
+
+func (p *proxy) connect(client net.Conn) {
+	server, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(context.Background(), "tcp", p.target)
+	c := &pair{proxy: p, client: client, server: server}
+	p.mu.Lock()
+	refused := p.refused || err != nil
+	if !refused {
+		p.pairs[c] = true
+	}
+	p.mu.Unlock()
+	if refused {
+		reset(client)
+		if server != nil {
+			reset(server)
+		}
+		return
+	}
+	c.run()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pairs, c)
+}
+
+// pair is one connection through a proxy.
+type pair struct {
+	proxy          *proxy
+	client, server net.Conn
+
+	mu   sync.Mutex
+	lost bool // something vanished
+	over bool
+}
+
+func (c *pair) run() {
+	var wg sync.WaitGroup
+	wg.Go(func() { c.relay(c.client, c.server, false) })
+	wg.Go(func() { c.relay(c.server, c.client, true) })
+	wg.Wait()
+}
+
+func (c *pair) lossy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+// reset ends both sides, and drops what is unsent.
+func (c *pair) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	reset(c.client)
+	reset(c.server)
+}
+
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+func (c *pair) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// relay passes on what from says. Where packets vanish, the end of a connection vanishes too: the other side is told when
+// the network is whole again.
+func (c *pair) relay(from, to net.Conn, replies bool) {
+	out := &writer{pair: c, to: to}
+	defer out.close()
+	buffer := make([]byte, 32<<10)
+	lost := false
+	for {
+		piece, err := c.read(from, buffer, replies)
+		m := c.proxy.now(replies)
+		if m == vanish && !lost && (len(piece) > 0 || err != nil) {
+			lost = true
+			c.mu.Lock()
+			c.lost = true
+			c.mu.Unlock()
+		}
+		if !lost && len(piece) > 0 && !out.write(piece, m == slow) {
+			c.reset()
+			return
+		}
+		switch {
+		case err == nil:
+		case lost && !c.isOver(): // heal resets it
+			return
+		default:
+			out.close()
+			c.reset()
+			return
+		}
+	}
+}
+
+func (c *pair) read(from net.Conn, buffer []byte, replies bool) ([]byte, error) {
+	if replies && c.proxy.rewrite != nil {
+		return readFrame(from, c.proxy.rewrite)
+	}
+	n, err := from.Read(buffer)
+	return buffer[:n], err
+}
+
+// maxFrame is more than any frame has.
+const maxFrame = 64 << 20
+
+// readFrame reads one frame (length, length of the header, header, body) and puts another body in.
+func readFrame(r io.Reader, rewrite func([]byte) []byte) ([]byte, error) {
+	var lengths [8]byte
+	if _, err := io.ReadFull(r, lengths[:]); err != nil {
+		return nil, err
+	}
+	size, header := binary.BigEndian.Uint32(lengths[:4]), binary.BigEndian.Uint32(lengths[4:])&0xffffff
+	if size > maxFrame || size < 4 || header > size-4 {
+		return nil, errors.New("not a frame")
+	}
+	rest := make([]byte, size-4)
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return nil, err
+	}
+	body := rewrite(rest[header:])
+	frame := binary.BigEndian.AppendUint32(nil, 4+header+uint32(len(body)))
+	frame = append(append(frame, lengths[4:]...), rest[:header]...)
+	return append(frame, body...), nil
+}
+
+// writer writes at once, until the network was slow once: from then on another goroutine writes, so that what was read
+// keeps its order.
+type writer struct {
+	pair  *pair
+	to    net.Conn
+	queue chan delayed // nil: never slow until now
+	last  time.Time    // when what was queued last is due
+	done  chan struct{}
+}
+
+type delayed struct {
+	due   time.Time
+	bytes []byte
+}
+
+// queued is how many pieces a slow connection holds; then it reads no more.
+const queued = 4096
+
+func (w *writer) write(piece []byte, slowly bool) bool {
+	if w.queue == nil && !slowly {
+		return writeNow(w.to, piece)
+	}
+	if w.queue == nil {
+		w.queue, w.done = make(chan delayed, queued), make(chan struct{})
+		go w.writeDue()
+	}
+	d := delayed{due: time.Now(), bytes: append([]byte(nil), piece...)}
+	if slowly {
+		d.due = d.due.Add(slowBy)
+	}
+	if d.due.Before(w.last) { // it waits behind what was slow
+		d.due = w.last
+	}
+	w.last = d.due
+	select {
+	case w.queue <- d:
+		return true
+	case <-w.done:
+		return false
+	}
+}
+
+func (w *writer) writeDue() {
+	defer close(w.done)
+	for d := range w.queue {
+		time.Sleep(time.Until(d.due))
+		if w.pair.isOver() || time.Since(d.due) > stuck || !writeNow(w.to, d.bytes) {
+			w.pair.reset()
+			return
+		}
+	}
+}
+
+// close returns when what is queued is written or dropped.
+func (w *writer) close() {
+	if w.queue != nil {
+		close(w.queue)
+		<-w.done
+		w.queue = nil
+	}
+}
+
+func writeNow(to net.Conn, piece []byte) bool {
+	_ = to.SetWriteDeadline(time.Now().Add(stuck))
+	_, err := to.Write(piece)
+	return err == nil
+}
