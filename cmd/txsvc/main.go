@@ -27,13 +27,10 @@ func main() {
 	}
 }
 
-// exitCode is 1, unless the error has another.
+// exitCode is 1, but for what txsvc verify tells with it.
 func exitCode(err error) int {
-	if e, ok := errors.AsType[interface {
-		error
-		ExitCode() int
-	}](err); ok {
-		return e.ExitCode()
+	if v, ok := errors.AsType[verdict](err); ok {
+		return v.code
 	}
 	return 1
 }
@@ -73,8 +70,14 @@ type exit int
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	defer func() {
-		if code, ok := recover().(exit); ok && code != 0 {
-			err = errors.New("see --help")
+		switch left := recover().(type) {
+		case nil:
+		case exit:
+			if left != 0 {
+				err = errors.New("see --help")
+			}
+		default:
+			panic(left)
 		}
 	}()
 	var c commands

@@ -53,9 +53,6 @@ type verdict struct {
 	code int
 }
 
-// ExitCode implements exitCoder.
-func (v verdict) ExitCode() int { return v.code }
-
 const (
 	codeUnproved  = 2
 	defaultCount  = 10_000

@@ -48,7 +48,7 @@ func (c *client) post(ctx context.Context, to *target, t transaction, purpose Pu
 		path, withKind = k.Path, false
 	}
 	id := c.plan.id(t.n)
-	text := c.plan.appendBody(nil, t, purpose == Other, withKind, turn&2 == 0)
+	text := c.plan.body(t, purpose == Other, withKind, turn&2 == 0)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url+path, onlyRead{bytes.NewReader(text)})
 	if err != nil {
 		return Answer{Class: NotSent, Purpose: purpose, Detail: err.Error()}

@@ -214,10 +214,10 @@ func (p *plan) property(t transaction) string {
 	return ""
 }
 
-// appendBody appends the request. With other, it is another request of the same id: only local_arg, which no message
+// body makes the request. With other, it is another request of the same id: only local_arg, which no message
 // carries, tells it from the first. withKind names the kind in the body; withID the id.
-func (p *plan) appendBody(b []byte, t transaction, other, withKind, withID bool) []byte {
-	k := &p.kinds[t.kind]
+func (p *plan) body(t transaction, other, withKind, withID bool) []byte {
+	k, b := &p.kinds[t.kind], make([]byte, 0, 512)
 	field := func(name, value string) {
 		b = append(b, `"`+name+`": `...)
 		b = append(b, quote(value)...)

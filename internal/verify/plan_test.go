@@ -27,11 +27,11 @@ func TestPlanIsReproducible(t *testing.T) {
 	other := testPlan(t, func(h *header) { change(h); h.Seed++ })
 	same := 0
 	for n := range uint32(1000) {
-		want := string(a.appendBody(nil, a.transaction(n), false, true, true))
-		if got := string(b.appendBody(nil, b.transaction(n), false, true, true)); got != want {
+		want := string(a.body(a.transaction(n), false, true, true))
+		if got := string(b.body(b.transaction(n), false, true, true)); got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
-		if string(other.appendBody(nil, other.transaction(n), false, true, true)) == want {
+		if string(other.body(other.transaction(n), false, true, true)) == want {
 			same++
 		}
 		if !json.Valid([]byte(want)) {

@@ -77,7 +77,7 @@ func openDatabase(ctx context.Context, url, prefix string, patience time.Duratio
 	}
 	// The prefix ends in "-"; "." comes right after it.
 	d := &database{pool: pool, first: prefix, last: prefix[:len(prefix)-1] + ".", columns: rowColumns, patience: patience}
-	if err := d.look(ctx); err != nil {
+	if err := retry(ctx, startLimit, d.look); err != nil {
 		pool.Close()
 		return nil, err
 	}

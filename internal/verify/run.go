@@ -63,59 +63,68 @@ type Run struct {
 }
 
 // startLimit is how long the stack is waited for at the start.
-const startLimit = 20 * time.Second
+const startLimit = 10 * time.Second
 
 // Start looks at the stack and prepares a load: it reads the service's kinds, and where the topics end. An error means that
 // the stack, or the load, cannot be used.
-func Start(ctx context.Context, stack Stack, load Load, options Options) (r *Run, err error) {
+func Start(ctx context.Context, stack Stack, load Load, options Options) (*Run, error) {
 	now := time.Now()
 	load.Kinds = slices.Clone(load.Kinds)
 	load.setDefaults(now)
 	if err := load.validate(); err != nil {
 		return nil, err
 	}
-	r = newRun(stack, load, options)
-	defer func() {
-		if err != nil {
-			_ = r.Close()
-		}
-	}()
-	if r.targets, err = newTargets(stack.URLs, load.Concurrency); err != nil {
+	return closedOnError(newRun(stack, load, options), func(r *Run) error { return r.start(ctx, now) })
+}
+
+// closedOnError calls open, and closes the run when that fails.
+func closedOnError(r *Run, open func(*Run) error) (*Run, error) {
+	if err := open(r); err != nil {
+		_ = r.Close()
 		return nil, err
 	}
-	r.client = newClient(nil, stack.Header, load.RequestTimeout, load.Concurrency)
+	return r, nil
+}
+
+func (r *Run) start(ctx context.Context, now time.Time) (err error) {
+	load := &r.load
+	if r.targets, err = newTargets(r.stack.URLs, load.Concurrency); err != nil {
+		return err
+	}
+	r.client = newClient(nil, r.stack.Header, load.RequestTimeout, load.Concurrency)
 	h := &header{
 		Run: load.Run, Seed: load.Seed, Started: now, Keys: load.Keys, Distribution: load.Distribution, Shares: load.Shares,
 		Count: load.Count, Rate: load.Rate, Concurrency: load.Concurrency,
 	}
 	if h.Kinds, h.LeftOut, err = r.askKinds(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if slices.ContainsFunc(h.Kinds, func(k Kind) bool { return k.needsAnchors() }) {
 		h.Anchors = anchorCount
 	}
-	if err = r.setHeader(h); err != nil {
-		return nil, err
+	if err := r.setHeader(h); err != nil {
+		return err
 	}
-	if err = r.connect(ctx); err != nil {
-		return nil, err
+	if err := r.connect(ctx); err != nil {
+		return err
 	}
 	if h.Starts, err = r.topics.starts(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	r.topics.begin(h.Starts)
-	return r, r.begin(ctx)
+	return r.begin(ctx)
 }
 
 // begin makes the journal and all that needs it.
 func (r *Run) begin(ctx context.Context) (err error) {
 	r.path = r.options.Journal
 	if r.path == "" {
-		r.path, r.temp = filepath.Join(os.TempDir(), "txsvc-verify-"+r.header.Run+".journal"), true
+		r.path = filepath.Join(os.TempDir(), "txsvc-verify-"+r.header.Run+".journal")
 	}
 	if r.journal, err = createJournal(r.path, r.header); err != nil {
 		return err
 	}
+	r.temp = r.options.Journal == ""
 	r.scraper = &scraper{client: r.client, targets: r.targets, journal: r.journal, last: make(map[string]float64)}
 	r.scraper.look(ctx)
 	r.driver = &driver{plan: r.plan, load: &r.load, client: r.client, targets: r.targets, journal: r.journal}
@@ -162,11 +171,7 @@ func (r *Run) askKinds(ctx context.Context) ([]Kind, []string, error) {
 // connect opens database and broker.
 func (r *Run) connect(ctx context.Context) (err error) {
 	if r.stack.DatabaseURL != "" {
-		err := retry(ctx, startLimit, func(ctx context.Context) (err error) {
-			r.db, err = openDatabase(ctx, r.stack.DatabaseURL, r.plan.prefix, r.options.Settle)
-			return err
-		})
-		if err != nil {
+		if r.db, err = openDatabase(ctx, r.stack.DatabaseURL, r.plan.prefix, r.options.Settle); err != nil {
 			return err
 		}
 		r.header.Lines = r.db.lines
@@ -184,32 +189,31 @@ func (r *Run) connect(ctx context.Context) (err error) {
 
 // Open reads the journal of an earlier run, which can then be checked again. The stack's URLs may be empty: then what only
 // the service can tell stays open.
-func Open(ctx context.Context, stack Stack, journal string, options Options) (r *Run, err error) {
-	r = newRun(stack, Load{Concurrency: 16, RequestTimeout: 15 * time.Second}, options)
-	defer func() {
-		if err != nil {
-			_ = r.Close()
-		}
-	}()
+func Open(ctx context.Context, stack Stack, journal string, options Options) (*Run, error) {
+	r := newRun(stack, Load{Concurrency: 16, RequestTimeout: 15 * time.Second}, options)
+	return closedOnError(r, func(r *Run) error { return r.open(ctx, journal) })
+}
+
+func (r *Run) open(ctx context.Context, journal string) (err error) {
 	r.path, r.journal = journal, newJournal()
-	if len(stack.URLs) > 0 {
-		if r.targets, err = newTargets(stack.URLs, r.load.Concurrency); err != nil {
-			return nil, err
+	if len(r.stack.URLs) > 0 {
+		if r.targets, err = newTargets(r.stack.URLs, r.load.Concurrency); err != nil {
+			return err
 		}
-		r.client = newClient(nil, stack.Header, r.load.RequestTimeout, r.load.Concurrency)
+		r.client = newClient(nil, r.stack.Header, r.load.RequestTimeout, r.load.Concurrency)
 	}
 	r.whole, err = readJournal(journal, r.setHeader, func(e *event) {
 		r.journal.apply(e)
 		r.last = e.at
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.connect(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	r.topics.begin(r.header.Starts)
-	return r, nil
+	return nil
 }
 
 // ID returns the run's name, which is part of every id.

@@ -180,7 +180,7 @@ const (
 )
 
 func (e *examination) lookAgain(ctx context.Context) {
-	for deadline := time.Now().Add(secondLook); ; {
+	for deadline := time.Now().Add(min(secondLook, e.run.options.Settle)); ; {
 		suspects := e.checker.suspects()
 		if len(suspects) == 0 || time.Now().After(deadline) || e.checker.rowsOnly || !pause(ctx, pollEvery) {
 			break

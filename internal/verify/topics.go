@@ -138,22 +138,22 @@ func (t *topicReader) list(ctx context.Context) ([]queueKey, error) {
 
 // starts notes where all queues end now.
 func (t *topicReader) starts(ctx context.Context) (list []start, err error) {
-	var keys []queueKey
-	if err := retry(ctx, t.patience, func(ctx context.Context) error { keys, err = t.list(ctx); return err }); err != nil {
-		return nil, err
-	}
-	for _, k := range keys {
-		var offset int64
-		err := retry(ctx, t.patience, func(ctx context.Context) error {
-			offset, err = t.remote.MaxOffset(ctx, k.broker, k.topic, k.queue)
-			return err
-		})
+	err = retry(ctx, startLimit, func(ctx context.Context) error {
+		keys, err := t.list(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("asking where queue %s ends: %w", k, err)
+			return err
 		}
-		list = append(list, start{k.topic, k.broker, k.queue, offset})
-	}
-	return list, nil
+		list = list[:0]
+		for _, k := range keys {
+			offset, err := t.remote.MaxOffset(ctx, k.broker, k.topic, k.queue)
+			if err != nil {
+				return fmt.Errorf("asking where queue %s ends: %w", k, err)
+			}
+			list = append(list, start{k.topic, k.broker, k.queue, offset})
+		}
+		return nil
+	})
+	return list, err
 }
 
 // begin sets where reading begins.
