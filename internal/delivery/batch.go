@@ -257,7 +257,7 @@ func (s *sending) halt(ctx context.Context, claims []txn.Claim, err error) {
 	for _, c := range claims {
 		s.stop(c)
 	}
-	wait := s.keep(s.name())
+	wait := s.keep(s.name(), errors.Is(err, txn.ErrBusy))
 	result := "failed"
 	if errors.Is(err, txn.ErrReplyMissing) {
 		result = "unconfirmed"

@@ -18,6 +18,7 @@ const (
 	relayClaims   = 2   // statements of the relay at once: the pool is there for requests
 	announceAfter = 50 * time.Millisecond
 	maxTrouble    = time.Minute
+	busyPause     = 200 * time.Millisecond // as long as a broker lets a message wait before it is busy
 )
 
 // relay delivers what no request ends by itself: rows without a half message, and the lines of ordered rows. It works on
@@ -228,8 +229,8 @@ func (r *relay) brokers(topic string) []string {
 	return slices.DeleteFunc(all, func(broker string) bool { return !r.usable(txn.Group{Broker: broker, Topic: topic}) })
 }
 
-// keep leaves the topic on the broker alone for a while, longer each time.
-func (r *relay) keep(name txn.Group) (wait time.Duration) {
+// keep leaves the topic on the broker alone for a while, longer each time, unless it was only busy.
+func (r *relay) keep(name txn.Group, busy bool) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.trouble[name]
@@ -237,7 +238,11 @@ func (r *relay) keep(name txn.Group) (wait time.Duration) {
 		t = &trouble{}
 		r.trouble[name] = t
 	}
-	if now := time.Now(); now.After(t.until) { // else another queue has told already
+	switch now := time.Now(); {
+	case !now.After(t.until): // another queue has told already
+	case busy:
+		t.until = now.Add(busyPause)
+	default:
 		t.failures++
 		t.until = now.Add(min(firstBackoff<<min(t.failures-1, 10), maxTrouble))
 	}

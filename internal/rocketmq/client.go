@@ -147,7 +147,7 @@ func (c *Client) End(ctx context.Context, h txn.Half, d txn.Decision, writeBefor
 		Decision: decision, FromCheckback: h.FromCheck, WriteBefore: writeBefore,
 	}
 	if failpoint.Armed("end-sent") && d == txn.DecisionCommit {
-		return c.endAndDie(ctx, h, request)
+		c.sendAndDie("end-sent", func() { _ = c.remote.EndTransaction(ctx, h.Broker, request) })
 	}
 	if h.FromCheck && d == txn.DecisionCommit {
 		if err := c.confirmHalf(ctx, h); err != nil {
@@ -174,30 +174,14 @@ func (c *Client) confirmHalf(ctx context.Context, h txn.Half) error {
 	return nil
 }
 
-// endAndDie sends the request, does not take its reply, and dies.
-func (c *Client) endAndDie(ctx context.Context, h txn.Half, request *remoting.EndRequest) error {
+// sendAndDie sends a request, does not take its reply, and dies.
+func (c *Client) sendAndDie(point string, send func()) {
 	before := c.remote.Stats().FramesWritten
-	go func() { _ = c.remote.EndTransaction(ctx, h.Broker, request) }()
+	go send()
 	for c.remote.Stats().FramesWritten == before {
 		time.Sleep(time.Millisecond)
 	}
-	failpoint.Hit("end-sent")
-	return nil
-}
-
-// Send sends the message as a normal one, which looks as if it came from a half message; see delivery.Broker.
-func (c *Client) Send(ctx context.Context, m txn.Message, writeBefore time.Time) error {
-	request := sendRequest(&m)
-	request.Properties = append(request.Properties, notesOfCommit(c.remote.Group(), &m)...)
-	request.WriteBefore = writeBefore
-	result, err := c.remote.Send(ctx, m.Queue.Broker, request)
-	if err != nil {
-		return relayError(m.Topic, err)
-	}
-	if result.Status != remoting.SendOK {
-		return fmt.Errorf("message stored with %s only: %w", result.Status, txn.ErrReplyMissing)
-	}
-	return nil
+	failpoint.Hit(point)
 }
 
 // Visible counts the copies of the message that the broker's index knows; see delivery.Broker.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/failpoint"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -19,13 +21,30 @@ func (c *Client) SendBatch(ctx context.Context, messages []txn.Message, writeBef
 	for i := range messages {
 		request.Messages[i] = c.batchMessage(&messages[i])
 	}
-	result, err := c.remote.SendBatch(ctx, first.Queue.Broker, request)
-	if err != nil {
-		return relayError(first.Topic, err)
+	return c.relay(first.Topic, func() (remoting.SendResult, error) { return c.remote.SendBatch(ctx, first.Queue.Broker, request) })
+}
+
+// Send sends the message as a normal one, which looks as if it came from a half message; see delivery.Broker.
+func (c *Client) Send(ctx context.Context, m txn.Message, writeBefore time.Time) error {
+	request := sendRequest(&m)
+	request.Properties = append(request.Properties, notesOfCommit(c.remote.Group(), &m)...)
+	request.WriteBefore = writeBefore
+	return c.relay(m.Topic, func() (remoting.SendResult, error) { return c.remote.Send(ctx, m.Queue.Broker, request) })
+}
+
+// relay sends, and says what is known of it.
+func (c *Client) relay(topic string, send func() (remoting.SendResult, error)) error {
+	if failpoint.Armed("relay-sent") {
+		c.sendAndDie("relay-sent", func() { _, _ = send() })
 	}
-	if result.Status != remoting.SendOK {
-		return fmt.Errorf("messages stored with %s only: %w", result.Status, txn.ErrReplyMissing)
+	result, err := send()
+	switch {
+	case err != nil:
+		return relayError(topic, err)
+	case result.Status != remoting.SendOK:
+		return fmt.Errorf("stored with %s only: %w", result.Status, txn.ErrReplyMissing)
 	}
+	failpoint.Hit("relay-answered")
 	return nil
 }
 
@@ -34,6 +53,11 @@ func (c *Client) SendBatch(ctx context.Context, messages []txn.Message, writeBef
 func relayError(topic string, err error) error {
 	if errors.Is(err, remoting.ErrInvalid) {
 		return &txn.Error{Code: txn.CodeInvalidRequest, Detail: "the message has a form that RocketMQ does not take", Cause: err}
+	}
+	// MessageExtEncoder refuses a batch that is too large before anything of it is stored, and says it in this manner.
+	answer, ok := errors.AsType[*remoting.BrokerError](err)
+	if ok && answer.Code == remoting.CodeSystemError && strings.Contains(answer.Remark, "size exceeded") {
+		return &txn.Error{Code: txn.CodePayloadTooLarge, Detail: "the broker refused the messages: together they are larger than it accepts", Cause: err}
 	}
 	return sendError(topic, err)
 }
