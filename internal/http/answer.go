@@ -153,6 +153,10 @@ type kindJSON struct {
 	Selector   string   `json:"selector"`
 	Local      string   `json:"local"`
 	HasSchema  bool     `json:"has_schema"`
+	Ordered    bool     `json:"ordered"`
+	Delivery   string   `json:"delivery"`
+	Fallback   string   `json:"fallback"`
+	Body       string   `json:"body"`
 	ImmunityMS *int64   `json:"immunity_ms"`
 	TimeoutMS  int64    `json:"timeout_ms"`
 }
@@ -161,13 +165,21 @@ type kindsJSON struct {
 	Items []kindJSON `json:"items"`
 }
 
+func oneOf(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
 // encodeKinds returns the answer to GET /v1/kinds, which never changes.
 func encodeKinds(kinds []*txn.Kind) ([]byte, error) {
 	list := kindsJSON{Items: make([]kindJSON, 0, len(kinds))}
 	for _, k := range kinds {
 		item := kindJSON{
 			Name: k.Name, Path: optional(k.Path), Topic: k.Topic, Tag: optional(k.Tag), Selector: k.Selector.Name(),
-			Local: k.Local, HasSchema: k.Schema != nil, TimeoutMS: k.Timeout.Milliseconds(),
+			Local: k.Local, HasSchema: k.Schema != nil, Ordered: k.Ordered, Delivery: oneOf(k.Outbox, "outbox", "half"),
+			Fallback: oneOf(k.Fallback, "outbox", "reject"), Body: oneOf(k.BodyResult, "result", "payload"), TimeoutMS: k.Timeout.Milliseconds(),
 		}
 		if k.Immunity > 0 {
 			item.ImmunityMS = new(k.Immunity.Milliseconds())
