@@ -97,7 +97,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	}
 	router := routing.New(routing.Config{Topics: topics, Kinds: kinds}, mq, store, registry, log)
 	metrics := txn.NewMetrics(registry)
-	resolver := delivery.New(store, mq, timing, metrics, registry, log)
+	resolver := delivery.New(store, mq, router, timing, metrics, registry, log)
 	flow := txn.DefaultConfig()
 	flow.MaxInFlight = s.MaxInFlight
 	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)

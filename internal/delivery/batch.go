@@ -174,6 +174,7 @@ func (s *sending) batch(ctx context.Context, claims []txn.Claim) {
 		s.batch(ctx, claims[len(claims)/2:])
 	case refused:
 		s.park(ctx, claims[0], poison)
+	case errors.Is(err, txn.ErrNoQueue) && s.rerouteAll(ctx, claims):
 	default:
 		s.halt(ctx, claims, err)
 	}

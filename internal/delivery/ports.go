@@ -29,6 +29,9 @@ type Store interface {
 	GiveBack(ctx context.Context, leases []txn.Lease, wait time.Duration, reason string) error
 	// Park is Defer until an operator asks for another attempt.
 	Park(ctx context.Context, lease txn.Lease, reason string) error
+	// Reroute gives a row another queue and UNIQ_KEY, and the lease back: from now on it has no half message. It is false when
+	// the lease was lost.
+	Reroute(ctx context.Context, lease txn.Lease, route txn.Route, uniqKey, reason string) (bool, error)
 	MarkDelivered(id string, at time.Time, ordered bool)
 	// FlushMarks returns when all marks are in the table.
 	FlushMarks(ctx context.Context) error

@@ -29,6 +29,7 @@ const (
 type Resolver struct {
 	store     Store
 	broker    Broker
+	queues    Queues
 	timing    txn.Timing
 	metrics   *txn.Metrics
 	log       *slog.Logger
@@ -43,9 +44,9 @@ type Resolver struct {
 }
 
 // New returns a Resolver and registers its gauges. Run has to be running for anything but check-backs.
-func New(store Store, broker Broker, timing txn.Timing, metrics *txn.Metrics, reg prometheus.Registerer, log *slog.Logger) *Resolver {
+func New(store Store, broker Broker, queues Queues, timing txn.Timing, metrics *txn.Metrics, reg prometheus.Registerer, log *slog.Logger) *Resolver {
 	r := &Resolver{
-		store: store, broker: broker, timing: timing, metrics: metrics, log: log, evidence: newEvidence(timing),
+		store: store, broker: broker, queues: queues, timing: timing, metrics: metrics, log: log, evidence: newEvidence(timing),
 		undecided: undecided{attempts: make(map[string][]*txn.Attempt)},
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "txsvc_delivery_pending", Help: "Committed transactions whose message is not known to be visible.",
@@ -186,6 +187,9 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 	defer cancel()
 	if !r.evidence.settled(c.Half.Broker, c.FreeSince.Add(-r.timing.Quiet()), time.Now()) {
 		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed or dropped by the broker")
+		return false
+	}
+	if r.reroute(ctx, c, path) {
 		return false
 	}
 	copies, err := r.broker.Visible(ctx, c.Message, c.CreatedAt.Add(-clockSkew))

@@ -27,6 +27,9 @@ type Broker interface {
 	Renew(ctx context.Context, topic string) error
 	// Readable is as in txn.QueueWatch.
 	Readable(topic string, q txn.Queue) bool
+	// Removed and NewUniqKey are as in delivery.Queues.
+	Removed(ctx context.Context, topic string, q txn.Queue) (bool, error)
+	NewUniqKey() string
 }
 
 // Store keeps the accepted lists.

@@ -36,7 +36,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Checkbacks: counter("txsvc_checkbacks_total",
 			"Check-backs by answer: commit, rollback, unknown.", "kind", "answer"),
 		Deliveries: counter("txsvc_deliveries_total",
-			"Delivery attempts by path (half, checkback, resolver, relay) and result (delivered, found, unconfirmed, failed).", "path", "result"),
+			"Delivery attempts by path (half, checkback, resolver, relay) and result (delivered, found, rerouted, unconfirmed, failed).", "path", "result"),
 		QueueMessages: counter("txsvc_queue_messages_total",
 			"Messages confirmed visible, by queue.", "topic", "broker", "queue"),
 		DuplicatesSuspected: prometheus.NewCounter(prometheus.CounterOpts{

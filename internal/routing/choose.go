@@ -1,0 +1,46 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Removed says whether a queue was removed for good; see delivery.Queues.
+func (r *Router) Removed(ctx context.Context, topic string, q txn.Queue) (bool, error) {
+	return r.broker.Removed(ctx, topic, q)
+}
+
+// NewUniqKey returns a fresh UNIQ_KEY.
+func (r *Router) NewUniqKey() string { return r.broker.NewUniqKey() }
+
+// Choose picks a living queue for a message whose own was removed. It asks the selector of the message's kind, which also
+// has the payload, but neither selector_arg nor headers: they are not kept. When it cannot choose without them, or the kind
+// is not configured any more, the shard key is hashed. The accepted list does not count: no key keeps a queue that is
+// gone.
+func (r *Router) Choose(ctx context.Context, m txn.Message) (txn.Route, error) {
+	var live []txn.Queue
+	var err error
+	if v := r.views[m.Topic]; v != nil {
+		live, err = r.look(ctx, v)
+	} else {
+		live, err = r.broker.Queues(ctx, m.Topic)
+	}
+	if err != nil {
+		return txn.Route{}, err
+	}
+	if kind := r.kinds[m.Kind]; kind != nil && kind.Topic == m.Topic {
+		route, err := kind.Selector.Select(live, txn.SelectorInput{ShardKey: m.ShardKey, Payload: m.Body})
+		if err == nil {
+			return route, nil
+		}
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(m.ShardKey))
+	i := h.Sum64() % uint64(len(live))
+	return txn.Route{
+		Queue: live[i], Selector: "hash", Reason: fmt.Sprintf("fnv1a64(shard_key) mod %d = %d, since its queue was removed", len(live), i),
+	}, nil
+}
