@@ -115,7 +115,7 @@ func Load(name string, own ...selector.Registry) (*File, error) {
 // Parse reads the text of a file whose name is used in errors only. Schemas are read from dir, the file's directory. Own
 // is that of Load.
 func Parse(name string, text []byte, dir fs.FS, own ...selector.Registry) (*File, error) {
-	r := &reader{text: string(text), dir: dir, own: make(selector.Registry), paths: make(map[string]string), ordered: make(map[string]field)}
+	r := &reader{text: string(text), dir: dir, own: make(selector.Registry), paths: make(map[string]string)}
 	for _, types := range own {
 		maps.Copy(r.own, types)
 	}
