@@ -29,6 +29,7 @@ type checker struct {
 type kindCount struct {
 	posted, committed, rejected, visible uint64
 	ordered                              bool
+	violations                           uint64
 	inversions, splitKeys, noLine        uint64
 }
 
@@ -50,7 +51,7 @@ const anyRow = rowSeen | rowCommitted | rowRejected | rowAbandoned | rowPending 
 func (c *checker) row(r *Row) {
 	n, ok := c.plan.number(r.ID)
 	if !ok {
-		c.found.add(Unsent, maxCount, r.ID, "a row has an id that looks like this run's, and that no load makes")
+		c.found.add(Unsent, 1, maxCount, r.ID, "a row has an id that looks like this run's, and that no load makes")
 		return
 	}
 	f := c.journal.facts.at(n)
@@ -125,9 +126,9 @@ func (c *checker) expect(n uint32, f *fact, what, got, want string) {
 	}
 }
 
-// remember keeps a detail for the report.
+// remember keeps a detail for the report: as much as it can show, where only some are wrong.
 func (c *checker) remember(n uint32, detail string) {
-	const most = 1000
+	const most = 10_000
 	if before, ok := c.wrong[n]; ok && len(before) < 500 {
 		c.wrong[n] = before + "; " + detail
 	} else if len(c.wrong) < most {
@@ -140,7 +141,7 @@ func (c *checker) message(m *Message) {
 	n, ok := c.plan.number(m.transactionID())
 	if !ok {
 		if id := m.transactionID(); strings.HasPrefix(id, c.plan.prefix) {
-			c.found.add(Unsent, maxCount, id, "a message has an id that looks like this run's, and that no load makes")
+			c.found.add(Unsent, 1, maxCount, id, "a message has an id that looks like this run's, and that no load makes")
 		}
 		return
 	}
@@ -167,7 +168,7 @@ func (c *checker) messageContent(n uint32, f *fact, t transaction, m *Message) {
 		c.bodies[n] = jsonHash(m.Body)
 	} else if want := c.plan.appendPayload(nil, t); !m.Unreadable && !bytes.Equal(m.Body, want) {
 		f.flags |= wrongContent
-		c.remember(n, fmt.Sprintf("the body of %d bytes is not the payload of %d bytes", len(m.Body), len(want)))
+		c.remember(n, fmt.Sprintf("the body of %d bytes is not the payload of %d bytes, from byte %d on", len(m.Body), len(want), firstDifference(m.Body, want)))
 	}
 	keys := id
 	if key := c.plan.key(t); key != "" {
@@ -179,6 +180,15 @@ func (c *checker) messageContent(n uint32, f *fact, t transaction, m *Message) {
 	c.expect(n, f, "the tag", m.Tag, c.plan.tag(t))
 	c.expect(n, f, "SHARDING_KEY", m.ShardKey, c.plan.shardKey(t.key))
 	c.expect(n, f, "the property", m.Property, c.plan.property(t))
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
 }
 
 // jsonHash is the same for JSON that means the same.
@@ -228,28 +238,27 @@ func (c *checker) count(t transaction, f *fact) {
 }
 
 func (c *checker) judgeMessages(n uint32, f *fact, t transaction) {
-	committed, id := f.flags.has(rowCommitted), c.plan.id(n)
+	committed := f.flags.has(rowCommitted)
 	switch {
 	case committed && f.copies == 0 && c.maybe:
 		c.unproved.lost++
 	case committed && f.copies == 0:
-		c.found.add(Lost, n, id, "the row is committed, no message is visible: "+c.describe(f))
+		c.find(Lost, n, "the row is committed, no message is visible: "+c.describe(f))
 	case !committed && f.copies > 0 && c.rowsOnly:
 		c.unproved.ghosts++
 	case !committed && f.copies > 0:
-		c.found.add(Ghost, n, id, "a message is visible, no committed row: "+c.describe(f))
+		c.find(Ghost, n, "a message is visible, no committed row: "+c.describe(f))
 	}
 	if f.copies > 1 {
-		c.found.addMany(Doubled, uint64(f.copies-1), n, id, fmt.Sprintf("%d copies are visible: %s", f.copies, c.describe(f)))
+		c.findMany(Doubled, uint64(f.copies-1), n, fmt.Sprintf("%d copies are visible: %s", f.copies, c.describe(f)))
 	}
 	c.judgeContent(n, f, t)
 	if f.sent == 0 {
-		c.found.add(Unsent, n, id, "the journal has no request with this id: "+c.describe(f))
+		c.find(Unsent, n, "the journal has no request with this id: "+c.describe(f))
 	}
 }
 
 func (c *checker) judgeContent(n uint32, f *fact, t transaction) {
-	id := c.plan.id(n)
 	known := f.flags.any(rowCommitted | saidCommitted)
 	if f.copies > 0 && known && f.seen != f.queue {
 		f.flags |= wrongQueue
@@ -263,10 +272,10 @@ func (c *checker) judgeContent(n uint32, f *fact, t transaction) {
 		c.remember(n, "the body is not the row's result")
 	}
 	if f.flags.has(wrongQueue) {
-		c.found.add(WrongQueue, n, id, c.describe(f)+c.detail(n))
+		c.find(WrongQueue, n, c.describe(f)+c.detail(n))
 	}
 	if f.flags.has(wrongContent) {
-		c.found.add(WrongContent, n, id, c.describe(f)+c.detail(n))
+		c.find(WrongContent, n, c.describe(f)+c.detail(n))
 	}
 }
 
@@ -275,6 +284,14 @@ func (c *checker) detail(n uint32) string {
 		return "; " + detail
 	}
 	return ""
+}
+
+// find reports a violation of one transaction.
+func (c *checker) find(class string, n uint32, detail string) { c.findMany(class, 1, n, detail) }
+
+func (c *checker) findMany(class string, count uint64, n uint32, detail string) {
+	c.kinds[c.plan.transaction(n).kind].violations += count
+	c.found.add(class, count, n, c.plan.id(n), detail)
 }
 
 // describe says in words what is known of row and messages.

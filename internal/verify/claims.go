@@ -57,7 +57,7 @@ func (c *checker) falseAnswer(n uint32, f *fact, class, detail string) {
 		c.unproved.answers++
 		return
 	}
-	c.found.add(class, n, c.plan.id(n), detail+": "+c.describe(f)+c.detail(n))
+	c.find(class, n, detail+": "+c.describe(f)+c.detail(n))
 }
 
 func contradiction(is flags) string {

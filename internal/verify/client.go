@@ -35,9 +35,6 @@ func newClient(p *plan, header http.Header, timeout time.Duration, concurrency i
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// onlyRead hides what a body is, so that net/http cannot send it once more by itself.
-type onlyRead struct{ io.Reader }
-
 // post sends the transaction's request, or another one with its id, and returns what came of it. With hangUp at least 0
 // the client leaves so long after it has sent all.
 func (c *client) post(ctx context.Context, to *target, t transaction, purpose Purpose, hangUp time.Duration) Answer {
@@ -49,11 +46,11 @@ func (c *client) post(ctx context.Context, to *target, t transaction, purpose Pu
 	}
 	id := c.plan.id(t.n)
 	text := c.plan.body(t, purpose == Other, withKind, turn&2 == 0)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url+path, onlyRead{bytes.NewReader(text)})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url+path, bytes.NewReader(text))
 	if err != nil {
 		return Answer{Class: NotSent, Purpose: purpose, Detail: err.Error()}
 	}
-	request.ContentLength = int64(len(text))
+	request.GetBody = nil // net/http cannot send it once more by itself
 	request.Header.Set("Content-Type", "application/json")
 	if turn&2 != 0 {
 		request.Header.Set("Idempotency-Key", id)

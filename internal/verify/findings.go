@@ -63,9 +63,7 @@ func newFindings() *findings {
 	return &findings{counts: make(map[string]uint64), shown: make(map[string][]Finding)}
 }
 
-func (f *findings) add(class string, n uint32, id, detail string) { f.addMany(class, 1, n, id, detail) }
-
-func (f *findings) addMany(class string, count uint64, n uint32, id, detail string) {
+func (f *findings) add(class string, count uint64, n uint32, id, detail string) {
 	f.counts[class] += count
 	if len(f.shown[class]) < shownPerClass {
 		f.shown[class] = append(f.shown[class], Finding{Class: class, ID: id, Detail: detail, n: n})

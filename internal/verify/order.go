@@ -94,7 +94,7 @@ func (c *checker) judgeQueue(places []place, ordered bool) {
 		}
 		c.kinds[p.kind].inversions++
 		if ordered {
-			c.found.add(Inversion, p.n, c.plan.id(p.n), detail)
+			c.find(Inversion, p.n, detail)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func TestTemplates(t *testing.T) {
 		`{"a": "{{id}}-{{ n }}", "b": {{n}}}`: `{"a": "i-7", "b": 7}`,
 		`"{{pad:3}}"`:                         `"xxx"`,
 		`["{{shard_key}}{{run}}"]`:            `["kr"]`,
-		`{}`:                                  `{}`,
+		" {}\n":                               `{}`,
 		`"{{pad:0}}{{anchor}}{{anchor_key}}"`: `"aak"`,
 	} {
 		parsed, err := parseTemplate(text)

@@ -61,7 +61,8 @@ type KindReport struct {
 	Rejected   uint64  `json:"rejected"`
 	Visible    uint64  `json:"visible"`
 	Inversions uint64  `json:"inversions"`
-	P50        float64 `json:"p50_ms"` // of requests that were answered 201
+	Violations uint64  `json:"violations"` // of all classes
+	P50        float64 `json:"p50_ms"`     // of requests that were answered 201
 	P95        float64 `json:"p95_ms"`
 	P99        float64 `json:"p99_ms"`
 	Max        float64 `json:"max_ms"`
@@ -105,7 +106,7 @@ func (r *Report) fill(c *checker) {
 		p := &c.plan.kinds[i]
 		r.Kinds = append(r.Kinds, KindReport{
 			Name: p.Name, Topic: p.Topic, Ordered: k.ordered, Posted: k.posted, Committed: k.committed, Rejected: k.rejected,
-			Visible: k.visible, Inversions: k.inversions,
+			Visible: k.visible, Inversions: k.inversions, Violations: k.violations,
 		})
 		r.Posted, r.Committed, r.Rejected, r.Visible = r.Posted+k.posted, r.Committed+k.committed, r.Rejected+k.rejected, r.Visible+k.visible
 	}

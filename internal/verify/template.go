@@ -34,8 +34,8 @@ type template struct {
 var placeholder = regexp.MustCompile(`\{\{\s*([a-z_]+(?::[0-9]+)?)\s*\}\}`)
 
 func parseTemplate(text string) (*template, error) {
-	t := &template{}
-	at := 0
+	t, at := &template{}, 0
+	text = strings.TrimSpace(text) // what surrounds a JSON value is no part of it: the service does not keep it
 	for _, m := range placeholder.FindAllStringSubmatchIndex(text, -1) {
 		name, pad := text[m[2]:m[3]], ""
 		if size, ok := strings.CutPrefix(name, placePad); ok {

@@ -170,10 +170,10 @@ func writeList(b *strings.Builder, title string, list []string) {
 func (r *Report) writeKinds(b *strings.Builder) {
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "kind\tposted\tcommitted\trejected\tvisible\tp50 ms\tp95 ms\tp99 ms\tmax ms\t")
+	fmt.Fprintln(w, "kind\tposted\tcommitted\trejected\tvisible\tviolations\tp50 ms\tp95 ms\tp99 ms\tmax ms\t")
 	for _, k := range r.Kinds {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t\n",
-			k.Name, group(k.Posted), group(k.Committed), group(k.Rejected), group(k.Visible), k.P50, k.P95, k.P99, k.Max)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t\n",
+			k.Name, group(k.Posted), group(k.Committed), group(k.Rejected), group(k.Visible), group(k.Violations), k.P50, k.P95, k.P99, k.Max)
 	}
 	_ = w.Flush()
 }
