@@ -228,3 +228,25 @@ func TestParseOwnSelectors(t *testing.T) {
 		})
 	}
 }
+
+// No selector makes the reader, or the library that decodes own options, panic; and every mistake has a place.
+func FuzzParseSelector(f *testing.F) {
+	f.Add("type: lanes\nby: payload:/a\nlanes: {a: {queues: [0, 'b:1'], share: 5.5, match: ['x*']}}\nwithin: {type: by_weight, weights: {a: 1}}")
+	f.Add("type: by_weight\nweights: {a: 1, ? [b] : 2}\nnested: {depth: 0x1F}")
+	f.Add("type: by_weight\nweights:\n  <<: {a: 1}\n  b: *x\nnested: !!map {depth: .inf}")
+	f.Fuzz(func(t *testing.T, spec string) {
+		_, err := config.Parse("kinds.yaml", []byte(topic(spec)), schemas, ownTypes)
+		if err == nil {
+			return
+		}
+		e, ok := errors.AsType[*config.Error](err)
+		if !ok {
+			t.Fatalf("got a %T, want an *Error", err)
+		}
+		for _, p := range e.Problems {
+			if p.Line < 1 || p.Column < 1 || p.Message == "" {
+				t.Fatalf("problem without a place: %+v", p)
+			}
+		}
+	})
+}
