@@ -121,7 +121,7 @@ func (s *Store) settle(ctx context.Context, r *run, cause error) txn.Outcome {
 	switch {
 	case err != nil || verdict == txn.VerdictUndecided:
 		return txn.Outcome{Kind: txn.OutcomeUnknown, Err: cause}
-	case verdict == txn.VerdictCommit:
+	case verdict == txn.VerdictCommit, verdict == txn.VerdictDelivered: // delivered: by another replica, meanwhile
 		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: t, Lease: r.lease}
 	case !t.Abandoned:
 		return txn.Outcome{Kind: txn.OutcomeTaken, Transaction: t}

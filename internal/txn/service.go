@@ -293,6 +293,9 @@ func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome) (*Transacti
 // the resolver when the lease ends.
 func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome) *Transaction {
 	t, lease := o.Transaction, o.Lease
+	if t.Delivery == DeliveryDelivered {
+		return t
+	}
 	if a.Outbox {
 		s.deliveries.Wake(t)
 		return t

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestSuspendedInCommit: a replica is stopped while its COMMIT is executed, for so long that another one delivers the message.
+// When it goes on, it has given the reply up; its answer is the truth all the same: this request has committed.
+func TestSuspendedInCommit(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.config = e.writeConfig(fmt.Sprintf(`
+kinds:
+  slow:
+    topic: %s
+    timeout: 1s
+    local:
+      sql: SELECT pg_advisory_xact_lock(hashtext(@shard_key))
+`, e.topic))
+	stopped := e.start().ready()
+	e.start().ready()
+	release := e.hold("k")
+	defer release()
+	answered := make(chan answer, 1)
+	go func() {
+		a, err := stopped.post("/v1/transactions", slow("tx-1", "k"))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- a
+	}()
+	eventually(t, 10*time.Second, func() error {
+		var waiting int
+		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)
+		if err != nil || waiting != 1 {
+			return fmt.Errorf("%d local transactions wait (%v)", waiting, err)
+		}
+		return nil
+	})
+	stopped.signal(stopSignal)
+	release()
+	eventually(t, 2*recoverLimit, func() error {
+		var delivery string
+		err := e.db.QueryRow(context.Background(), `SELECT delivery FROM txsvc.transactions WHERE id = 'tx-1'`).Scan(&delivery)
+		if err != nil || delivery != "delivered" {
+			return fmt.Errorf("the delivery is %q (%v)", delivery, err)
+		}
+		return nil
+	})
+	stopped.signal(contSignal)
+	a := <-answered
+	if a.HTTPStatus != http.StatusCreated || a.State != "committed" || a.Delivery != "delivered" || a.Replayed {
+		t.Errorf("got %d %s, want a committed and delivered transaction that is no replay", a.HTTPStatus, a.Raw)
+	}
+	if got := len(e.visible()["tx-1"]); got != 1 {
+		t.Errorf("the message is visible %d times, want once", got)
+	}
+}
