@@ -74,6 +74,9 @@ func (s server) listen(ctx context.Context) (net.Listener, error) {
 // started is called when requests are accepted. The listener is closed in any case.
 func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Logger, started func()) error {
 	defer listener.Close()
+	for _, odd := range s.file.Warnings {
+		log.WarnContext(ctx, "odd in the configuration", "place", odd.String())
+	}
 	kinds, programs, err := buildKinds(s.file)
 	if err != nil {
 		return err
