@@ -94,6 +94,7 @@ func brokerSpec(s *Stack, i int, extra map[string]string) spec {
 		// a sixth of a core for nothing. After a crash it is built anew from the messages.
 		"timerFlushIntervalMs":    "60000",
 		"cleanFileForciblyEnable": "false", // a disk filled by others must not cost messages
+		"enablePropertyFilter":    "true",  // consumers may filter by SQL92; off by default
 	}
 	maps.Copy(config, s.opts.BrokerConfig)
 	maps.Copy(config, extra)

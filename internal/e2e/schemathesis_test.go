@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -12,6 +13,15 @@ import (
 func TestSchemathesis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
+	// The document's examples name the topic orders: with it, messages are sent and not only refused.
+	if err := e.mq.CreateTopic(t.Context(), "orders", queues); err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(e.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.config = e.writeConfig(string(config) + "topics:\n  orders: {selector: {type: hash}}\n")
 	s := e.start().ready()
 	out, err := exec.CommandContext(t.Context(), "schemathesis", "run", s.url+"/openapi.yaml", "--url", s.url, "--checks", "all",
 		"--exclude-checks", "positive_data_acceptance", "--phases", "examples,coverage,fuzzing", "--max-examples", "25",
@@ -21,6 +31,9 @@ func TestSchemathesis(t *testing.T) {
 	}
 	if strings.Contains(s.log.String(), `"level":"ERROR"`) {
 		t.Error("the service logged an error")
+	}
+	if got := s.metric(`txsvc_messages_total{mode="sync",status="SEND_OK",topic="orders"}`); got == 0 {
+		t.Error("no message was sent")
 	}
 	e.settle(recoverLimit)
 }

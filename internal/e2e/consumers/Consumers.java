@@ -5,6 +5,7 @@ import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -29,7 +30,11 @@ class Consumers {
         consumer.setNamesrvAddr(nameservers);
         consumer.setInstanceName(group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, tags);
+        if (tags.startsWith("sql:")) {
+            consumer.subscribe(topic, MessageSelector.bySql(tags.substring(4)));
+        } else {
+            consumer.subscribe(topic, tags);
+        }
         if (orderly) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 messages.forEach(m -> print(group, m));

@@ -1,6 +1,6 @@
 // Command consumers runs push consumers of rocketmq-client-go until standard input ends, and prints a line for each
 // message: the word message and tab-separated fields in Base64. Its arguments are the name servers, the topic, and for each
-// consumer its group, "concurrently" or "orderly", and its tag expression.
+// consumer its group, "concurrently" or "orderly", and what it subscribes to: tags, or after "sql:" an SQL92 expression.
 //
 // The end-to-end tests run it, and its likeness in Java. It is a program of its own because the library's consumers have
 // data races, which would fail any test with the race detector. It imports nothing of ours.
@@ -50,6 +50,9 @@ func start(nameservers []string, topic, group string, orderly bool, tags string)
 		return err
 	}
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: tags}
+	if sql, ok := strings.CutPrefix(tags, "sql:"); ok {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: sql}
+	}
 	err = c.Subscribe(topic, selector, func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, m := range messages {
 			write(group, m)
