@@ -198,11 +198,11 @@ func jsonHash(text []byte) uint64 {
 	return hashOf(string(value))
 }
 
-// suspects are transactions that look lost or like ghosts. Their rows, or their messages, may have come after they were
-// looked for.
+// suspects are transactions that look lost, like ghosts, or pending. Their rows, or their messages, may have come after
+// they were looked for.
 func (c *checker) suspects() (list []uint32) {
 	c.journal.facts.each(func(n uint32, f *fact) {
-		if f.flags.has(rowCommitted) != (f.copies > 0) {
+		if f.flags.has(rowCommitted) != (f.copies > 0) || f.flags.has(rowPending) {
 			list = append(list, n)
 		}
 	})

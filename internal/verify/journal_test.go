@@ -45,6 +45,11 @@ func TestJournalIsReadAsItWasWritten(t *testing.T) {
 			clocks[n] = written.sent(n, Purpose(dice.IntN(3)), 0)
 		}
 	}
+	// What counts by its order: an answer, and right after it a GET that finds nothing.
+	a := Answer{Class: Committed, Status: 201, Queue: "broker-a:1", MessageID: [16]byte{1}}
+	written.answered(5000, &a, written.sent(5000, Post, 0))
+	a = Answer{Class: NotFound, Status: 404, Purpose: Get}
+	written.answered(5000, &a, written.sent(5000, Get, 0))
 	written.gaveUp(17)
 	written.suspected(3)
 	written.end(90 * time.Second)
