@@ -120,16 +120,24 @@ func (c *devCommand) writeDevFile(s settings) error {
 
 // readDevFile returns the name servers of a running txsvc dev, or none.
 func readDevFile(dir string) []string {
-	text, err := os.ReadFile(filepath.Join(dir, devFile)) //nolint:gosec // the directory is the user's own choice
-	if err != nil {
-		return nil
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "export TXSVC_NAMESERVERS="); ok {
-			return strings.Split(strings.Trim(value, "'"), ",")
-		}
+	if value := readDevValue(dir, "TXSVC_NAMESERVERS"); value != "" {
+		return strings.Split(value, ",")
 	}
 	return nil
+}
+
+// readDevValue returns a variable of a running txsvc dev, or "".
+func readDevValue(dir, name string) string {
+	text, err := os.ReadFile(filepath.Join(dir, devFile)) //nolint:gosec // the directory is the user's own choice
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "export "+name+"="); ok {
+			return strings.Trim(value, "'")
+		}
+	}
+	return ""
 }
 
 // welcome tells what to try: the shipped order where it is served, else the first kind's topic.

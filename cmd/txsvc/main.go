@@ -58,6 +58,7 @@ type commands struct {
 	Migrate     migrateCommand     `cmd:"" help:"Create or change the tables of the service."`
 	CheckConfig checkConfigCommand `cmd:"" help:"Check a configuration of kinds and topics, without connecting to anything."`
 	Verify      verifyCommand      `cmd:"" help:"Post transactions to a running stack, and prove that none is lost, doubled or misplaced, and that no answer was untrue."`
+	Route       routeCommand       `cmd:"" help:"Show which queue keys go to, or accept a topic's changed queues."`
 	Tail        tailCommand        `cmd:"" help:"Print the messages of a topic as they arrive."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 }

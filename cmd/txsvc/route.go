@@ -1,7 +1,22 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
 	"github.com/txsvc/txsvc/internal/config"
+	"github.com/txsvc/txsvc/internal/devstack"
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/rocketmq"
+	"github.com/txsvc/txsvc/internal/routing"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -16,4 +31,253 @@ func buildTopics(file *config.File) (map[string]txn.Destination, error) {
 		topics[name] = to
 	}
 	return topics, nil
+}
+
+type routeCommand struct {
+	Show   routeShowCommand   `cmd:"" default:"withargs" help:"Show the queue of a key, or how many keys spread over the queues."`
+	Accept routeAcceptCommand `cmd:"" help:"Make the queues that a topic has now those that selectors with on_change: refuse choose from."`
+}
+
+// routeSource is where the commands learn of selectors and queues.
+type routeSource struct {
+	Config string `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics; without one, and with a running txsvc dev, the shipped one."`
+	Dir    string `default:".txsvc" help:"Without name servers: the directory of a running txsvc dev."`
+	database
+	cluster
+	logging
+	dev bool // a running txsvc dev is meant
+}
+
+// complete fills in what a running txsvc dev knows.
+func (s *routeSource) complete() {
+	if len(s.Nameservers) == 0 {
+		s.Nameservers = readDevFile(s.Dir)
+		s.dev = len(s.Nameservers) > 0
+		if s.DatabaseURL == "" {
+			s.DatabaseURL = readDevValue(s.Dir, "TXSVC_DATABASE_URL")
+		}
+	}
+	if s.LogLevel == "info" {
+		s.LogLevel = "warn" // for people
+	}
+}
+
+func (s *routeSource) file() (*config.File, error) {
+	switch {
+	case s.Config != "":
+		return config.Load(s.Config, selectors)
+	case s.dev:
+		return config.Dev()
+	default:
+		return nil, errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds and topics")
+	}
+}
+
+// destinations returns how the topic's messages are routed: those without a kind first, and then by kind.
+func (s *routeSource) destinations(topic string) (plain txn.Destination, kinds []*txn.Kind, err error) {
+	file, err := s.file()
+	if err != nil {
+		return plain, nil, err
+	}
+	topics, err := buildTopics(file)
+	if err != nil {
+		return plain, nil, err
+	}
+	all, _, err := buildKinds(file)
+	if err != nil {
+		return plain, nil, err
+	}
+	plain, ok := topics[topic]
+	if !ok {
+		return plain, nil, fmt.Errorf("%s has no topic %s; it has %s", file.Name, topic, strings.Join(topicsOf(file), ", "))
+	}
+	for _, k := range all {
+		if k.Topic == topic {
+			kinds = append(kinds, k)
+		}
+	}
+	return plain, kinds, nil
+}
+
+// connected calls do with a client that has asked the name servers.
+func (s *routeSource) connected(ctx context.Context, out output, do func(*rocketmq.Client) error) error {
+	if err := s.cluster.validate(); err != nil {
+		return fmt.Errorf("%w; no txsvc dev runs in %s", err, s.Dir)
+	}
+	b := broker{cluster: s.cluster, producer: producer{Group: "txsvc-route", Transport: string(rocketmq.TransportNative)}}
+	mq, err := rocketmq.New(b.config(s.logger(out.stderr)))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = mq.Close(closing)
+	}()
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := mq.Start(startCtx, nil, nil); err != nil {
+		return err
+	}
+	return do(mq)
+}
+
+// withStore calls do with the database.
+func (s *routeSource) withStore(ctx context.Context, out output, do func(*localtx.Store) error) error {
+	pool, err := localtx.NewPool(ctx, s.DatabaseURL)
+	if err != nil {
+		return fmt.Errorf("TXSVC_DATABASE_URL: %w", err)
+	}
+	defer pool.Close()
+	return do(localtx.New(pool, nil, txn.DefaultTiming(), s.logger(out.stderr)))
+}
+
+type routeShowCommand struct {
+	Topic   string            `arg:"" help:"The topic."`
+	Kind    string            `help:"Use the selector of this kind in place of the topic's own."`
+	Key     string            `short:"k" help:"The shard key of one message."`
+	Stdin   bool              `help:"Read one shard key per line, and show how they spread over the queues."`
+	Arg     string            `placeholder:"JSON" help:"selector_arg of the message, or of all of them."`
+	Payload string            `placeholder:"JSON" help:"Payload, for selectors that look at it."`
+	Header  map[string]string `placeholder:"NAME=VALUE" help:"Headers of the request, for selectors that look at one."`
+	Queues  int               `help:"Do not look at the topic: pretend that it has so many queues on each broker."`
+	Brokers int               `default:"1" help:"With --queues: on how many brokers (broker-a, broker-b, …)."`
+	JSON    bool              `name:"json" help:"Print JSON."`
+	routeSource
+}
+
+// Run prints where messages would go. Nothing is sent.
+func (c *routeShowCommand) Run(ctx context.Context, out output) error {
+	c.complete()
+	if err := c.validate(); err != nil {
+		return err
+	}
+	d, err := c.destination()
+	if err != nil {
+		return err
+	}
+	queues, err := c.list(ctx, out, d)
+	if err != nil {
+		return err
+	}
+	if c.Stdin {
+		return c.spread(os.Stdin, out.stdout, d, queues)
+	}
+	return c.one(out.stdout, d, queues)
+}
+
+func (c *routeShowCommand) validate() error {
+	switch {
+	case c.Stdin == (c.Key != ""):
+		return errors.New("give either --key or --stdin")
+	case c.Arg != "" && !json.Valid([]byte(c.Arg)):
+		return errors.New("--arg is not JSON; a string needs its quotes: --arg '\"canary\"'")
+	case c.Payload != "" && !json.Valid([]byte(c.Payload)):
+		return errors.New("--payload is not JSON")
+	case c.Queues < 0 || c.Queues > 0 && (c.Brokers < 1 || c.Brokers > 26):
+		return errors.New("--queues must be positive, and --brokers between 1 and 26")
+	}
+	return nil
+}
+
+// destination returns the selector that is meant.
+func (c *routeShowCommand) destination() (txn.Destination, error) {
+	plain, kinds, err := c.destinations(c.Topic)
+	if err != nil || c.Kind == "" {
+		return plain, err
+	}
+	for _, k := range kinds {
+		if k.Name == c.Kind {
+			return k.Destination, nil
+		}
+	}
+	return plain, fmt.Errorf("topic %s has no kind %q", c.Topic, c.Kind)
+}
+
+// list returns the queues that replicas choose from.
+func (c *routeShowCommand) list(ctx context.Context, out output, d txn.Destination) (queues []txn.Queue, err error) {
+	if c.Queues > 0 {
+		for b := range c.Brokers {
+			for id := range c.Queues {
+				queues = append(queues, txn.Queue{Broker: devstack.BrokerName(b), ID: id})
+			}
+		}
+		return queues, nil
+	}
+	if d.OnChange == txn.OnChangeRefuse && c.DatabaseURL != "" {
+		err := c.withStore(ctx, out, func(store *localtx.Store) error {
+			lists, err := store.AcceptedQueues(ctx, []string{c.Topic})
+			queues = lists[c.Topic].Queues
+			return err
+		})
+		if err != nil || len(queues) > 0 {
+			return queues, err
+		}
+	}
+	err = c.connected(ctx, out, func(mq *rocketmq.Client) error {
+		queues, err = mq.Queues(ctx, c.Topic)
+		return told(err)
+	})
+	return queues, err
+}
+
+// told is an error as people at a terminal read it.
+func told(err error) error {
+	if e, ok := errors.AsType[*txn.Error](err); ok {
+		return errors.New(e.Detail)
+	}
+	return err
+}
+
+func (c *routeShowCommand) input(key string) txn.SelectorInput {
+	header := make(http.Header)
+	for name, value := range c.Header {
+		header.Set(name, value)
+	}
+	in := txn.SelectorInput{ShardKey: key, Header: header.Get}
+	if c.Arg != "" {
+		in.Arg = json.RawMessage(c.Arg)
+	}
+	if c.Payload != "" {
+		in.Payload = json.RawMessage(c.Payload)
+	}
+	return in
+}
+
+func (c *routeShowCommand) one(w io.Writer, d txn.Destination, queues []txn.Queue) error {
+	if wrong := txn.CheckShardKey(c.Key); len(wrong) > 0 {
+		return fmt.Errorf("--key %s", wrong[0].Message)
+	}
+	route, err := d.Selector.Select(queues, c.input(c.Key))
+	if err != nil {
+		return told(err)
+	}
+	if c.JSON {
+		return printRouteJSON(w, c.Topic, route, len(queues))
+	}
+	_, err = fmt.Fprintf(w, "queue     %s\nlane      %s\nselector  %s\nreason    %s\nqueues    %d\n",
+		route.Queue, orDash(route.Lane), route.Selector, route.Reason, len(queues))
+	return err
+}
+
+// spread counts keys, one per line; empty lines are none.
+func (c *routeShowCommand) spread(r io.Reader, w io.Writer, d txn.Destination, queues []txn.Queue) error {
+	s, in := routing.NewSpread(queues, d.Selector), c.input("")
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		if in.ShardKey = lines.Text(); in.ShardKey == "" {
+			continue
+		}
+		if wrong := txn.CheckShardKey(in.ShardKey); len(wrong) > 0 {
+			return fmt.Errorf("line %d: the key %s", n, wrong[0].Message)
+		}
+		s.Add(in)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading keys: %w", err)
+	}
+	if c.JSON {
+		return printSpreadJSON(w, s.Distribution())
+	}
+	return printSpread(w, s.Distribution())
 }

@@ -80,7 +80,7 @@ func (r *Router) keep(ctx context.Context, v *view, list txn.AcceptedQueues) *ac
 			continue
 		}
 		r.log.InfoContext(ctx, "accepted queues of a topic", "topic", v.topic, "version", list.Version,
-			"queues", describe(list.Queues), "before", describe(list.Previous), "pause", list.Pause)
+			"queues", Describe(list.Queues), "before", Describe(list.Previous), "pause", list.Pause)
 		return next
 	}
 }

@@ -155,7 +155,7 @@ func (r *Router) look(ctx context.Context, v *view) ([]txn.Queue, error) {
 	}
 	if before, changed := v.notice(live, time.Now()); changed {
 		r.changes.WithLabelValues(v.topic).Inc()
-		r.log.WarnContext(ctx, "the queues of a topic have changed", "topic", v.topic, "before", describe(before), "after", describe(live))
+		r.log.WarnContext(ctx, "the queues of a topic have changed", "topic", v.topic, "before", Describe(before), "after", Describe(live))
 	}
 	return live, err
 }

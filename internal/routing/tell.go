@@ -140,10 +140,10 @@ func (r *Router) healthOf(a *acceptance, live []txn.Queue, remaps bool, changed 
 	case len(gone) == 0:
 		h.Detail = fmt.Sprintf("%d queues", len(accepted))
 	default:
-		h.Detail = fmt.Sprintf("%d of %d accepted queues are writable; missing %s", len(accepted)-len(gone), len(accepted), describe(gone))
+		h.Detail = fmt.Sprintf("%d of %d accepted queues are writable; missing %s", len(accepted)-len(gone), len(accepted), Describe(gone))
 	}
 	if len(extra) > 0 {
-		h.Detail += fmt.Sprintf("; not accepted: %s", describe(extra))
+		h.Detail += fmt.Sprintf("; not accepted: %s", Describe(extra))
 	}
 	h.Detail += changed
 	if len(gone) == len(accepted) && !remaps {

@@ -92,8 +92,8 @@ func (a *acceptance) choose(s txn.Selector, in txn.SelectorInput, now time.Time)
 	return route, len(a.Previous), nil
 }
 
-// describe names a list for people, one part per broker: "broker-a:0-3, broker-b:0-1,3".
-func describe(queues []txn.Queue) string {
+// Describe names a list for people, one part per broker: "broker-a:0-3, broker-b:0-1,3".
+func Describe(queues []txn.Queue) string {
 	if len(queues) == 0 {
 		return "none"
 	}

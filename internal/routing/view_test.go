@@ -28,7 +28,7 @@ func TestDescribe(t *testing.T) {
 		"broker-a:0-3":               list("broker-a", 0, 1, 2, 3),
 		"broker-a:1-2,5, broker-b:0": append(list("broker-a", 1, 2, 5), list("broker-b", 0)...),
 	} {
-		if got := describe(queues); got != want {
+		if got := Describe(queues); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

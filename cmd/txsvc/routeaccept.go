@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/rocketmq"
+	"github.com/txsvc/txsvc/internal/routing"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// leastPause is longer than a replica takes to learn of a list: it looks every 2 s, for 3 s at most.
+const leastPause = 10 * time.Second
+
+type routeAcceptCommand struct {
+	Topic  string        `arg:"" help:"The topic."`
+	Pause  time.Duration `default:"30s" help:"How long keys that move are refused before they go to their new queues; at least 10s."`
+	DryRun bool          `help:"Only show what would change."`
+	routeSource
+}
+
+// Run shows the accepted and the present queues, and accepts the present ones.
+func (c *routeAcceptCommand) Run(ctx context.Context, out output) error {
+	c.complete()
+	if c.Pause < leastPause {
+		return fmt.Errorf("--pause %s is shorter than replicas take to learn of it: give at least %s", c.Pause, leastPause)
+	}
+	plain, kinds, err := c.destinations(c.Topic)
+	if err != nil {
+		return err
+	}
+	if err := c.database.validate(); err != nil {
+		return err
+	}
+	return c.connected(ctx, out, func(mq *rocketmq.Client) error {
+		queues, err := c.present(ctx, mq)
+		if err != nil {
+			return err
+		}
+		return c.withStore(ctx, out, func(store *localtx.Store) error {
+			return c.accept(ctx, out.stdout, store, refusing(plain, kinds), queues)
+		})
+	})
+}
+
+// present returns the queues that the topic has now, when no broker of it is known to be away.
+func (c *routeAcceptCommand) present(ctx context.Context, mq *rocketmq.Client) ([]txn.Queue, error) {
+	queues, err := mq.Queues(ctx, c.Topic)
+	if err != nil {
+		return nil, told(err)
+	}
+	layout, err := mq.Topic(ctx, c.Topic)
+	if err != nil {
+		return nil, told(err)
+	}
+	if len(layout.Absent) > 0 {
+		return nil, fmt.Errorf("topic %s has queues on brokers that have no master now: %s", c.Topic, strings.Join(layout.Absent, ", "))
+	}
+	return queues, nil
+}
+
+// refusing returns the destinations that choose from accepted lists, by whose they are.
+func refusing(plain txn.Destination, kinds []*txn.Kind) map[string]txn.Destination {
+	found := make(map[string]txn.Destination)
+	if plain.OnChange == txn.OnChangeRefuse {
+		found["messages without a kind"] = plain
+	}
+	for _, k := range kinds {
+		if k.OnChange == txn.OnChangeRefuse {
+			found["kind "+k.Name] = k.Destination
+		}
+	}
+	return found
+}
+
+func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *localtx.Store, users map[string]txn.Destination, queues []txn.Queue) error {
+	lists, err := store.AcceptedQueues(ctx, []string{c.Topic})
+	if err != nil {
+		return err
+	}
+	before := lists[c.Topic]
+	fmt.Fprintf(w, "topic   %s\nbefore  %s (version %d)\nafter   %s\n", c.Topic, routing.Describe(before.Queues), before.Version, routing.Describe(queues))
+	if len(users) == 0 {
+		fmt.Fprintln(w, "no selector of the topic has on_change: refuse: the list is kept, and not used")
+	}
+	if slices.Equal(before.Queues, queues) {
+		fmt.Fprintln(w, "nothing changes")
+		return nil
+	}
+	writeMoves(w, users, before.Queues, queues)
+	if c.DryRun {
+		return nil
+	}
+	list, err := store.Accept(ctx, c.Topic, queues, before.Version, c.Pause)
+	if errors.Is(err, localtx.ErrOtherVersion) {
+		return fmt.Errorf("%w: run the command again, and look at what it shows", err)
+	}
+	if err != nil {
+		return err
+	}
+	if list.Pause > 0 {
+		fmt.Fprintf(w, "accepted as version %d; in use in %s, keys that move are refused until then\n", list.Version, list.Pause.Round(time.Second))
+		return nil
+	}
+	fmt.Fprintf(w, "accepted as version %d\n", list.Version)
+	return nil
+}
+
+// sampleKeys is how many made-up keys stand for those that will come.
+const sampleKeys = 10_000
+
+func writeMoves(w io.Writer, users map[string]txn.Destination, before, after []txn.Queue) {
+	if len(before) == 0 {
+		return
+	}
+	keys := make([]string, sampleKeys)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("key-%d", i)
+	}
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		s := users[name].Selector
+		if share, ok := routing.Moved(s, before, after, keys); ok {
+			fmt.Fprintf(w, "moves   %.1f %% of keys, of %s (%s, %d made-up keys)\n", 100*share, name, s.Name(), sampleKeys)
+		} else {
+			fmt.Fprintf(w, "moves   keys of %s, how many cannot be told: %s does not choose by the key alone\n", name, s.Name())
+		}
+	}
+}
