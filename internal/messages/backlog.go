@@ -102,6 +102,32 @@ func (b *backlog) work(at line) {
 		}
 		status, err := b.send(j)
 		b.finish(j, status, err)
+		if errors.Is(err, txn.ErrReplyMissing) {
+			b.awaitLife(at.queue.Broker)
+		}
+	}
+}
+
+// awaitLife waits until a broker that did not answer does, so that what waits is not written after the message whose reply
+// is missing, one after the other, to be as uncertain as that.
+func (b *backlog) awaitLife(broker string) {
+	limit := time.Now().Add(b.config.AsyncTimeout)
+	for pause := firstRetry; b.ctx.Err() == nil && time.Now().Before(limit); pause = min(2*pause, maxRetry) {
+		ctx, cancel := context.WithTimeout(b.ctx, b.config.SendTimeout)
+		err := b.broker.Probe(ctx, broker)
+		cancel()
+		if err == nil {
+			return
+		}
+		b.pause(pause/2 + rand.N(pause))
+	}
+}
+
+// pause waits, but not beyond the stop.
+func (b *backlog) pause(d time.Duration) {
+	select {
+	case <-b.ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -134,10 +160,7 @@ func (b *backlog) send(j *job) (txn.SendStatus, error) {
 		if time.Until(j.expires) < wait {
 			return "", err
 		}
-		select {
-		case <-b.ctx.Done():
-		case <-time.After(wait):
-		}
+		b.pause(wait)
 	}
 }
 

@@ -23,6 +23,8 @@ type Broker interface {
 	Publish(ctx context.Context, list []txn.Message) (txn.SendStatus, error)
 	// PublishOneWay hands the messages to the connection. Errors wrap txn.ErrNotSent or are a *txn.Error.
 	PublishOneWay(list []txn.Message) error
+	// Probe asks the broker for a sign of life.
+	Probe(ctx context.Context, broker string) error
 	// BatchSize is what a message takes of the broker's limit, with its properties, in bytes.
 	BatchSize(m *txn.Message) int
 }

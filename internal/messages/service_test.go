@@ -224,6 +224,17 @@ func TestBrokerStopped(t *testing.T) {
 	if accepted < 100 || accepted > 150 || refused == 0 {
 		t.Errorf("%d messages were taken on and %d refused, want about 100 taken on", accepted, refused)
 	}
+	eventually(t, 10*time.Second, func() error {
+		if got := f.metric("async", "UNCONFIRMED"); got != queues {
+			return fmt.Errorf("%v messages are unconfirmed, want one of each queue", got)
+		}
+		return nil
+	})
+	for deadline := time.Now().Add(4 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if got := f.metric("async", "UNCONFIRMED"); got > queues {
+			t.Fatalf("%v messages are unconfirmed: those that wait were written to a broker that does not answer", got)
+		}
+	}
 	stack.Broker(0).Resume()
 	if err := f.close(20 * time.Second); err != nil {
 		t.Errorf("closing: %v", err)
