@@ -43,6 +43,7 @@ const (
 	rowPending
 	rowUnknown   // the row's place is taken by "unknown"
 	askedUnknown // GET says "unknown", at the very end
+	askedGone    // GET says that it never committed, at the very end
 	rowDiffers   // from an answer
 	hasLine
 	wrongQueue

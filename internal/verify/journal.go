@@ -200,6 +200,13 @@ func (j *journal) said(n uint32, all flags) bool {
 	return j.facts.at(n).flags.has(all)
 }
 
+// mark notes what was observed of the transaction, in memory only.
+func (j *journal) mark(n uint32, what flags) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.facts.at(n).flags |= what
+}
+
 func (j *journal) end(elapsed time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

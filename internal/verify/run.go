@@ -57,6 +57,7 @@ type Run struct {
 	driver  *driver
 	topics  *topicReader
 	db      *database
+	checked bool
 	cpu     time.Duration // used by the load
 	last    time.Time     // of the last answer
 	notes   []string
@@ -240,7 +241,10 @@ type Progress struct {
 func (r *Run) Progress() Progress {
 	r.journal.mu.Lock()
 	defer r.journal.mu.Unlock()
-	p := Progress{Done: r.driver.ended.Load()}
+	p := Progress{}
+	if r.driver != nil {
+		p.Done = r.driver.ended.Load()
+	}
 	for _, purpose := range purposes {
 		p.Requests += r.journal.tally.Requests[purpose]
 	}

@@ -19,8 +19,12 @@ type examination struct {
 
 // Check waits until nothing is under way any more, reads rows and messages, and compares. It takes as long as the stack
 // needs, each step at most Settle without progress; what cannot be had by then is named in the report. The error is of
-// ctx only.
+// ctx only. A Run is checked once; Open takes its journal for another time.
 func (r *Run) Check(ctx context.Context) (*Report, error) {
+	if r.checked {
+		return nil, errChecked
+	}
+	r.checked = true
 	e := &examination{
 		run: r, checker: newChecker(r.plan, r.journal),
 		report: &Report{Run: r.header.Run, Seed: r.header.Seed, Started: r.header.Started.UTC(), Rows: "database", Unproven: []string{}, Notes: []string{}},
@@ -37,6 +41,8 @@ func (r *Run) Check(ctx context.Context) (*Report, error) {
 	e.conclude(ctx)
 	return e.report, nil
 }
+
+var errChecked = errors.New("this run has been checked: open its journal to check it again")
 
 func (e *examination) unproven(format string, args ...any) {
 	e.report.Unproven = append(e.report.Unproven, fmt.Sprintf(format, args...))
@@ -101,6 +107,8 @@ func (e *examination) ask(ctx context.Context) {
 	}
 	numbers := e.toAsk()
 	r.log.InfoContext(ctx, "asking for transactions", "count", len(numbers))
+	ctx, cancel := context.WithTimeout(ctx, r.options.Settle)
+	defer cancel()
 	var group sync.WaitGroup
 	next := make(chan uint32)
 	for range 16 {
@@ -111,6 +119,10 @@ func (e *examination) ask(ctx context.Context) {
 		})
 	}
 	for _, n := range numbers {
+		if ctx.Err() != nil {
+			r.log.WarnContext(ctx, "not all transactions could be asked for in time")
+			break
+		}
 		next <- n
 	}
 	close(next)
@@ -127,7 +139,7 @@ func (e *examination) toAsk() (numbers []uint32) {
 	return numbers
 }
 
-// askOne asks until the outcome is not unknown any more. An answer that says so is followed by the row being marked.
+// askOne asks until the outcome is not unknown any more, or ctx ends.
 func (e *examination) askOne(ctx context.Context, n uint32) {
 	r := e.run
 	d := &driver{plan: r.plan, load: &r.load, client: r.client, targets: r.targets, journal: r.journal}
@@ -141,10 +153,12 @@ func (e *examination) askOne(ctx context.Context, n uint32) {
 			return errors.New(last.String())
 		}
 	})
-	if last == Unknown {
-		r.journal.mu.Lock()
-		r.journal.facts.at(n).flags |= askedUnknown
-		r.journal.mu.Unlock()
+	switch last {
+	case Unknown:
+		r.journal.mark(n, askedUnknown)
+	case NotFound, Abandoned:
+		r.journal.mark(n, askedGone)
+	default:
 	}
 }
 
@@ -182,7 +196,8 @@ const (
 func (e *examination) lookAgain(ctx context.Context) {
 	for deadline := time.Now().Add(min(secondLook, e.run.options.Settle)); ; {
 		suspects := e.checker.suspects()
-		if len(suspects) == 0 || time.Now().After(deadline) || e.checker.rowsOnly || !pause(ctx, pollEvery) {
+		waited := time.Now().After(deadline) || e.checker.maybe || e.checker.rowsOnly
+		if len(suspects) == 0 || waited || !pause(ctx, pollEvery) {
 			break
 		}
 		for first := 0; first < len(suspects); first += findBatch {
@@ -243,7 +258,7 @@ func (e *examination) incomplete() {
 		if f.flags.has(rowPending) {
 			pending++
 		}
-		if f.flags.any(saidUnknown) && f.sent != 0 && !f.flags.any(rowSeen|saidCommitted|saidRejected) && e.run.targets == nil {
+		if f.flags.has(saidUnknown) && !f.flags.any(rowSeen|saidCommitted|saidRejected|askedUnknown|askedGone) {
 			unasked++
 		}
 	})
@@ -251,7 +266,7 @@ func (e *examination) incomplete() {
 		e.unproven("%d rows are still pending after %s: their messages may come later", pending, e.run.options.Settle)
 	}
 	if unasked > 0 {
-		e.unproven("%d transactions were answered \"unknown\", have no row, and the service was not asked (no base URL)", unasked)
+		e.unproven("%d transactions were answered \"unknown\", have no row, and the service was not asked, or did not say what became of them", unasked)
 	}
 	for i, k := range c.kinds {
 		name := c.plan.kinds[i].Name
