@@ -21,7 +21,7 @@ func (r *relay) linesStep(ctx context.Context, g *group) bool {
 		return more
 	}
 	release := r.slot()
-	claims, err := r.store.ClaimLines(ctx, g.name.Topic, keys, brokers, lineLimit)
+	claims, err := r.store.ClaimLines(ctx, g.name.Topic, keys, brokers, max(lineLimit, relayLimit/len(keys)))
 	release()
 	if err != nil {
 		r.log.DebugContext(ctx, "claiming lines", "error", err)

@@ -13,7 +13,7 @@ import (
 const (
 	relayLimit    = 500 // rows in one claim
 	linesAtOnce   = 100 // lines in one claim
-	lineLimit     = 100 // rows of one line in one claim
+	lineLimit     = 100 // rows of one line in one claim, more when there are few lines
 	linesLooked   = 500 // lines that one look goes through
 	relayClaims   = 2   // statements of the relay at once: the pool is there for requests
 	announceAfter = 50 * time.Millisecond

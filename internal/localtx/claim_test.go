@@ -14,17 +14,17 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// insertPending puts pending rows into the table: $1 rows of each of $2 keys.
+// insertPending puts pending rows into the table: $1 rows of each of the keys after $2 up to $3.
 const insertPending = `INSERT INTO txsvc.transactions (id, kind, state, delivery, shard_key, topic, tag, broker, queue_id, selector, reason,
 		uniq_key, commit_log_offset, queue_offset, body, created_at, decided_at, lease_until, outbox, ordered, line)
-	SELECT CASE WHEN $3 THEN 'k' ELSE 'o' END || k || '-' || n, 'orders', 'committed', 'pending', 'k' || k, 't', '', 'broker-a', 0, '', '', k || '-' || n, -1, -1, '{}',
-		now(), now(), now() - interval '1 s' + n * interval '1 us', true, $3, CASE WHEN $3 THEN nextval('txsvc.line') END
-	FROM generate_series(1, $1::int) AS n, generate_series(1, $2::int) AS k`
+	SELECT CASE WHEN $4 THEN 'k' ELSE 'o' END || k || '-' || n, 'orders', 'committed', 'pending', 'k' || k, 't', '', 'broker-a', 0, '', '', k || '-' || n, -1, -1, '{}',
+		now(), now(), now() - interval '1 s' + n * interval '1 us', true, $4, CASE WHEN $4 THEN nextval('txsvc.line') END
+	FROM generate_series(1, $1::int) AS n, generate_series($2::int + 1, $3::int) AS k`
 
 // standing puts lines into the table, one for each key, of so many rows.
 func (e *env) standing(rows, keys int) {
 	e.t.Helper()
-	e.exec(insertPending, rows, keys, true)
+	e.exec(insertPending, rows, 0, keys, true)
 }
 
 func (e *env) claimLines(limit int, keys ...string) []txn.Claim {
@@ -185,7 +185,7 @@ func TestDueLines(t *testing.T) {
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	e.exec(insertPending, 20, 4, false)
+	e.exec(insertPending, 20, 0, 4, false)
 	e.standing(20, 4)
 	e.exec(`UPDATE txsvc.transactions SET topic = 'u' WHERE shard_key IN ('k2', 'k3'); UPDATE txsvc.transactions SET broker = 'broker-b' WHERE shard_key = 'k3';
 		UPDATE txsvc.transactions SET topic = 'gone', delivery = 'delivered' WHERE shard_key = 'k4'`)

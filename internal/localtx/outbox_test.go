@@ -1,0 +1,185 @@
+package localtx_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+func (e *env) claimOutbox(topic string, limit int) []txn.Claim {
+	e.t.Helper()
+	claims, err := e.store.ClaimOutbox(e.t.Context(), "broker-a", topic, limit)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return claims
+}
+
+// A row without a half message is due at once, and its first claim is known to be the first.
+func TestOutboxRowIsDueAtOnce(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	a := outbox(attempt("orders", "tx-1", order))
+	o := e.commitOrdered(a)[0]
+	if o.Transaction.Delivery != txn.DeliveryPending || o.Transaction.MessageID != a.Half.UniqKey {
+		t.Errorf("got %+v", o.Transaction)
+	}
+	if got := e.claimDue(brokers, 10); len(got) > 0 {
+		t.Error("the resolver claims what has no half message")
+	}
+	claims := e.claimOutbox("topic-orders", 10)
+	if len(claims) != 1 {
+		t.Fatalf("got %d claims, want 1", len(claims))
+	}
+	c := claims[0]
+	want := txn.Claim{
+		Lease: txn.Lease{ID: "tx-1", Epoch: 2, WriteBefore: c.Lease.WriteBefore}, Message: a.Message, Outbox: true,
+		CreatedAt: c.CreatedAt, Attempts: 1, FreeSince: c.FreeSince,
+		Half: txn.Half{UniqKey: a.Half.UniqKey, Broker: "broker-a", CommitLogOffset: txn.NoHalf, QueueOffset: txn.NoHalf, FromCheck: true},
+	}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("claim (-want +got):\n%s", diff)
+	}
+	if got := e.claimOutbox("topic-orders", 10); len(got) > 0 {
+		t.Error("claimed twice")
+	}
+	// A half message that was stored after all is that of an attempt that lost.
+	lost := sameRequest(a)
+	verdict, _ := e.decide(lost)
+	wantVerdict(t, verdict, txn.VerdictRollback)
+}
+
+func TestClaimOutboxTakesTheOldestFirst(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	e.exec(insertPending, 20, 0, 3, false)
+	e.exec(`UPDATE txsvc.transactions SET topic = 'other' WHERE shard_key = 'k2'; UPDATE txsvc.transactions SET broker = 'broker-b' WHERE shard_key = 'k3'`)
+	for first := 1; first <= 20; first += 5 {
+		want := fmt.Sprintf("o1-%d o1-%d o1-%d o1-%d o1-%d", first, first+1, first+2, first+3, first+4)
+		if got := inOrder(e.claimOutbox("t", 5)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got := e.claimOutbox("t", 5); len(got) > 0 {
+		t.Errorf("claimed of another topic or broker: %s", inOrder(got))
+	}
+}
+
+// One claim brings no more into memory than it should, and always something.
+func TestClaimOutboxIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	e.exec(insertPending, 4, 0, 1, false)
+	e.exec(`UPDATE txsvc.transactions SET body = repeat('x', CASE WHEN id < 'o1-3' THEN 5 ELSE 9 END << 20)::bytea`)
+	for _, want := range []int{2, 1, 1, 0} { // twice 5 MiB, of which the second begins within 8, then 9 and 9
+		if got := e.claimOutbox("t", 100); len(got) != want {
+			t.Errorf("got %s, want %d rows", inOrder(got), want)
+		}
+	}
+}
+
+// The body of a kind with body: result is the result, null when there is none.
+func TestBodyIsTheResult(t *testing.T) {
+	t.Parallel()
+	e := setup(t, withProgram("some", sqlProgram(t, `SELECT 'ü' AS a, 1 AS n`)), withProgram("none", sqlProgram(t, `SELECT 1 WHERE false`)))
+	for kind, want := range map[string]string{"some": `{"a":"ü","n":1}`, "none": `null`} {
+		a := outbox(attempt(kind, kind, `{"not": "this"}`))
+		a.Kind.BodyResult = true
+		e.commitOrdered(a)
+		claims := e.claimOutbox("topic-"+kind, 1)
+		if len(claims) != 1 || string(claims[0].Message.Body) != want {
+			t.Errorf("%s: got %+v, want %s", kind, claims, want)
+		}
+		if n := e.count(`txsvc.transactions WHERE id = $1 AND body IS NULL`, kind); n != 1 {
+			t.Errorf("%s: the payload is kept", kind)
+		}
+	}
+}
+
+// What was given back unsent does not count as an attempt; what was put aside waits for an operator.
+func TestGiveBackAndPark(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	e.exec(insertPending, 3, 0, 1, false)
+	leases := func(claims []txn.Claim) (list []txn.Lease) {
+		for _, c := range claims {
+			list = append(list, c.Lease)
+		}
+		return list
+	}
+	claims := e.claimOutbox("t", 2)
+	if err := e.store.GiveBack(t.Context(), leases(claims), 0, "the broker is away"); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.count(`txsvc.transactions WHERE attempts = 0 AND last_error = 'the broker is away' AND lease_until <= now()`); n != 2 {
+		t.Errorf("%d rows were given back, want 2", n)
+	}
+	again := e.claimOutbox("t", 10)
+	if len(again) != 3 || again[1].Attempts != 1 || again[1].Lease.Epoch != 3 {
+		t.Errorf("got %+v", again)
+	}
+	if err := e.store.GiveBack(t.Context(), leases(claims), 0, ""); err != nil { // the former holder has no say any more
+		t.Fatal(err)
+	}
+	if got := e.claimOutbox("t", 10); len(got) > 0 {
+		t.Errorf("the former holder gave back %s", inOrder(got))
+	}
+	if err := e.store.Park(t.Context(), again[0].Lease, "too large"); err != nil {
+		t.Fatal(err)
+	}
+	id := again[0].Lease.ID
+	if got := e.find(id); !got.Parked || got.Trouble != "too large" {
+		t.Errorf("got %+v, want it put aside, with the reason", got)
+	}
+	for range 2 {
+		got, err := e.store.Redeliver(t.Context(), id)
+		if err != nil || got.Parked || got.Trouble != "" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	e.exec(`UPDATE txsvc.transactions SET lease_until = now() + interval '1 h' WHERE id <> $1`, id)
+	if got := e.claimOutbox("t", 10); inOrder(got) != id || got[0].Attempts != 2 {
+		t.Errorf("got %+v, want %s in its second attempt", got, id)
+	}
+	if _, err := e.store.Redeliver(t.Context(), id); err != nil { // it is being worked on: that is left alone
+		t.Fatal(err)
+	}
+	if got := e.claimOutbox("t", 10); len(got) > 0 {
+		t.Error("redelivering ended a lease")
+	}
+}
+
+func TestListenHearsNotify(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	e := setup(t, withURL(p.through))
+	other := localtx.New(newPool(t, e.url), nil, quick, nil)
+	var heard atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.store.Listen(ctx, func() { heard.Add(1) }) })
+	eventually(t, "call when it begins to listen", func() bool { return heard.Load() > 0 })
+	before := heard.Load()
+	if err := other.Notify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "call of another replica", func() bool { return heard.Load() > before })
+	before = heard.Load()
+	p.setDown(true)
+	p.setDown(false)
+	eventually(t, "call after the connection was lost", func() bool { return heard.Load() > before })
+	before = heard.Load()
+	if err := other.Notify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "call on the new connection", func() bool { return heard.Load() > before })
+	cancel()
+	wg.Wait()
+}
