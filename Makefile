@@ -5,7 +5,7 @@ GOVULNCHECK_VERSION := latest
 TEST_FLAGS ?= -race -shuffle=on -timeout 20m
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint generate bench vuln tools
+.PHONY: help run test faults lint generate bench vuln tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s $$'\t'
@@ -17,6 +17,10 @@ run: ## run PostgreSQL, RocketMQ and the service on this machine; data is kept i
 test: ## run all tests; they start the PostgreSQL and RocketMQ that they need
 	go build -o bin/withstack ./internal/devstack/withstack
 	@exec bin/withstack go test $(TEST_FLAGS) ./...
+
+faults: ## break everything, again and again, and count what consumers see: an hour (see docs/guarantees.md); FAULTS="-each 2" is shorter
+	go build -o bin/faults ./internal/faults/cmd
+	@exec bin/faults $(FAULTS)
 
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/$$/: not formatted (gofmt)/'; exit 1; }

@@ -8,10 +8,16 @@ import (
 	"github.com/txsvc/txsvc/internal/verify"
 )
 
-// tables are what the kinds in SQL write to, one each, so that the suite can make one of them slow.
-const tables = `
-	CREATE TABLE public.faults_half (id text PRIMARY KEY, shard_key text NOT NULL, n bigint NOT NULL CHECK (n >= 0));
-	CREATE TABLE public.faults_slow (LIKE public.faults_half INCLUDING ALL)`
+// tables is what the kinds in SQL write to, one each, so that the suite can make one of them slow.
+func tables() string {
+	var b strings.Builder
+	for _, k := range kinds {
+		if k.table != "" {
+			fmt.Fprintf(&b, "CREATE TABLE public.%s (id text PRIMARY KEY, shard_key text NOT NULL, n bigint NOT NULL CHECK (n >= 0));\n", k.table)
+		}
+	}
+	return b.String()
+}
 
 // kind is one kind of the load.
 type kind struct {
@@ -25,10 +31,15 @@ type kind struct {
 // The topics of the kinds have their names in the binary's configuration only. scratchTopic is for the suite's own messages.
 const scratchTopic = "faults-scratch"
 
-// kinds of the load. The slow one is slow when its table is locked; see slowLocal.
+// kinds of the load: one of each sort. The slow one is slow when its table is locked; see slowLocal.
 var kinds = []kind{
-	{name: "order.create", topic: "faults-orders", weight: 60},
-	{name: "half", topic: "faults-half", table: "faults_half", weight: 139},
+	{name: "order.create", topic: "faults-orders", weight: 40},
+	{name: "half", topic: "faults-half", table: "faults_half", weight: 60},
+	{name: "ordered", topic: "faults-ordered", table: "faults_ordered", more: "ordered: true", weight: 30},
+	{name: "fallback", topic: "faults-fallback", table: "faults_fallback", more: "fallback: outbox", weight: 20},
+	{name: "fallback.ordered", topic: "faults-fallback-ordered", table: "faults_fallback_ordered", more: "fallback: outbox\nordered: true", weight: 10},
+	{name: "outbox", topic: "faults-outbox", table: "faults_outbox", more: "delivery: outbox", weight: 20},
+	{name: "outbox.ordered", topic: "faults-outbox-ordered", table: "faults_outbox_ordered", more: "delivery: outbox\nordered: true", weight: 19},
 	{name: "slow", topic: "faults-slow", table: "faults_slow", more: "timeout: 30s", weight: 1},
 }
 
@@ -64,7 +75,7 @@ func configuration() string {
 func loads() []verify.KindLoad {
 	var list []verify.KindLoad
 	for _, k := range kinds {
-		l := verify.KindLoad{Name: k.name, Weight: k.weight}
+		l := verify.KindLoad{Name: k.name, Weight: k.weight, Ordered: strings.Contains(k.more, "ordered: true")}
 		if k.table != "" {
 			l.Payload, l.Rejected = `{"n": {{n}}, "pad": "{{pad:100}}"}`, `{"n": -{{n}}1}`
 		}

@@ -219,7 +219,9 @@ func TestFramesAreRewritten(t *testing.T) {
 		return string([]byte{0, 0, 0, byte(4 + len(header) + len(body)), 1, 0, 0, byte(len(header))}) + header + body
 	}
 	in := strings.NewReader(frame("head", "at 10.0.0.1:5") + frame("h", ""))
-	longer := func(body []byte) []byte { return []byte(strings.ReplaceAll(string(body), "10.0.0.1:5", "127.0.0.1:55555")) }
+	longer := func(body []byte) []byte {
+		return []byte(strings.ReplaceAll(string(body), "10.0.0.1:5", "127.0.0.1:55555"))
+	}
 	for _, want := range []string{frame("head", "at 127.0.0.1:55555"), frame("h", "")} {
 		got, err := readFrame(in, longer)
 		if err != nil || string(got) != want {

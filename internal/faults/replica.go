@@ -85,7 +85,8 @@ func (r *replica) launch(extra []string) error {
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "--- started at %s %s\n", time.Now().UTC().Format(time.RFC3339Nano), strings.Join(extra, " "))
-	cmd := exec.CommandContext(context.Background(), r.binary, "serve")
+	// Less important than the servers: on a busy machine, it is they who have to come back while the load goes on.
+	cmd := exec.CommandContext(context.Background(), "nice", "-n", "8", r.binary, "serve")
 	cmd.Env = append(append(os.Environ(), r.env...), extra...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = endsWithUs()

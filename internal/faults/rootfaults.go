@@ -76,8 +76,12 @@ func clockSkew(r *rand.Rand) event {
 // smallBroker has its store on the small disk.
 const smallBroker = 1
 
-// refusesAt is how full a disk is, in per cent, when a broker refuses messages; it looks every 10 s.
-const refusesAt = 90
+const (
+	// refusesAt is how full a disk is, in per cent, when a broker refuses messages.
+	refusesAt = 90
+	// refusesWithin is how long it takes to see that: it looks every 10 s, and first a minute after its start.
+	refusesWithin = 80 * time.Second
+)
 
 func diskFull(r *rand.Rand) event {
 	held := between(r, 8*time.Second, 12*time.Second)
@@ -89,7 +93,7 @@ func diskFull(r *rand.Rand) event {
 				return "", err
 			}
 			refused := false
-			for until := time.Now().Add(30 * time.Second); !refused && time.Now().Before(until) && ctx.Err() == nil; {
+			for until := time.Now().Add(refusesWithin); !refused && time.Now().Before(until) && ctx.Err() == nil; {
 				pause(ctx, 500*time.Millisecond)
 				refused = w.refusesMessages(ctx, smallBroker)
 			}

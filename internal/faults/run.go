@@ -129,6 +129,7 @@ func (w *world) round(ctx context.Context, o Options, number int, round []planne
 	defer stop()
 	loaded := make(chan error, 1)
 	go func() { loaded <- trial.load(loading) }()
+	_ = retry(ctx, settleLimit, trial.warm) // where it does not get warm, the load fails
 	failed := w.inject(ctx, number, round, trial, result)
 	pause(ctx, calm)
 	stop()

@@ -43,6 +43,16 @@ func (t *trial) load(ctx context.Context) error { return t.run.Load(ctx) }
 
 func (t *trial) posted() int { return int(t.run.Progress().Done) }
 
+// warm tells whether the load runs: the first orders, to which others refer, have to be committed before anything breaks.
+func (t *trial) warm() error {
+	if done := t.posted(); done < warmAfter {
+		return fmt.Errorf("%d transactions are done", done)
+	}
+	return nil
+}
+
+const warmAfter = 150
+
 // check also closes the run; its journal is kept where something was found.
 func (t *trial) check(ctx context.Context) (Counts, []string, error) {
 	report, err := t.run.Check(ctx)

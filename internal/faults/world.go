@@ -121,7 +121,7 @@ func (w *world) prepareStack(ctx context.Context) error {
 		return err
 	}
 	w.atClose(w.db.Close)
-	if _, err = w.db.Exec(ctx, tables); err != nil {
+	if _, err = w.db.Exec(ctx, tables()); err != nil {
 		return fmt.Errorf("creating the tables of the kinds: %w", err)
 	}
 	if w.mq, err = remoting.New(remoting.Config{Nameservers: w.stack.Nameservers(), Group: "faults-reader"}); err != nil {
