@@ -32,6 +32,8 @@ func (router) Renew(context.Context, string) {}
 type fixture struct {
 	t        *testing.T
 	service  *messages.Service
+	config   messages.Config
+	selector txn.Selector
 	client   *rocketmq.Client
 	reader   *remoting.Client
 	topic    string
@@ -76,10 +78,23 @@ func newFixture(t *testing.T, nameservers []string, spec selector.Spec, change f
 	}
 	f.counted = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "queues"}, []string{"topic", "broker", "queue"})
 	f.registry.MustRegister(f.counted)
-	f.service = messages.New(config, map[string]txn.Destination{f.topic: {Topic: f.topic, Selector: s}, "other": {Topic: "other", Selector: s}},
-		router{txn.DirectRouter{Broker: f.client}}, f.client, f.registry, f.counted, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { f.close(0) })
+	f.config, f.selector = config, s
+	f.service = f.serviceWith(f.router(), f.registry)
 	return f
+}
+
+func (f *fixture) router() router { return router{txn.DirectRouter{Broker: f.client}} }
+
+// serviceWith makes a service with another router.
+func (f *fixture) serviceWith(r messages.Router, reg prometheus.Registerer) *messages.Service {
+	topics := map[string]txn.Destination{f.topic: {Topic: f.topic, Selector: f.selector}, "other": {Topic: "other", Selector: f.selector}}
+	s := messages.New(f.config, topics, r, f.client, reg, f.counted, slog.New(slog.DiscardHandler))
+	f.t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.Close(ctx)
+	})
+	return s
 }
 
 // newShared makes one on the stack that the tests share, with the default selector.

@@ -58,6 +58,13 @@ func TestBrokerWithAccessControl(t *testing.T) {
 		}
 		end(t, c, broker, topic, sent, Commit)
 		assertQueue(t, c, topic, 0, 1)
+		if _, err := c.SendBatch(t.Context(), broker, batchOf(topic, 0, 2)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.SendOneWay(broker, &SendRequest{Topic: topic, Body: []byte("one-way")}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		assertQueue(t, c, topic, 0, 4)
 		if _, err := c.QueryByUniqKey(t.Context(), broker, topic, sent.UniqKey, time.Time{}, time.Time{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -81,6 +88,9 @@ func refusedWithout(t *testing.T, stack *devstack.Stack, topic, broker string) {
 		}
 		if _, err := c.Send(t.Context(), broker, half(topic, 0, "body")); !IsCode(err, CodeNoPermission) {
 			t.Errorf("key %q: got %v, want code %d", keys[1], err, CodeNoPermission)
+		}
+		if _, err := c.SendBatch(t.Context(), broker, batchOf(topic, 0, 2)); !IsCode(err, CodeNoPermission) {
+			t.Errorf("batch, key %q: got %v, want code %d", keys[1], err, CodeNoPermission)
 		}
 		_ = c.Close(t.Context()) // unregistering is refused too
 	}
