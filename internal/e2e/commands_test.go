@@ -186,10 +186,10 @@ func TestReadme(t *testing.T) {
 			commands = append(commands, m[1])
 		}
 	}
-	if len(commands) != 3 {
-		t.Fatalf("got %d blocks of commands in the README, want 3", len(commands))
+	want := []string{`"delivery":"delivered"`, "shard_key customer-7", `"state":"committed"`, `"reason":"fnv1a64(shard_key) mod 8 = 1","queues":8`}
+	if len(commands) != len(want) {
+		t.Fatalf("got %d blocks of commands in the README, want %d", len(commands), len(want))
 	}
-	want := []string{`"delivery":"delivered"`, "shard_key customer-7", `"state":"committed"`}
 	for i, text := range commands {
 		text = strings.ReplaceAll(text, "127.0.0.1:8080", addr)
 		text = strings.ReplaceAll(text, "bin/txsvc tail", "exec "+path+" tail --dir "+dir)
