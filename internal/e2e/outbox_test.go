@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"strings"
@@ -90,11 +91,19 @@ func seen(m remoting.Message) map[string]string {
 	return properties
 }
 
-// TestBacklogIsShared: rows that were committed while no replica could deliver are delivered by two, each once.
+var (
+	backlogRows = flag.Int("backlog", 5000, "rows of the backlog in TestBacklogIsShared")
+	relaying    = flag.Int("relaying", 2, "replicas that deliver it")
+)
+
+// TestBacklogIsShared: rows that were committed while no replica could deliver are delivered by two, each once, while
+// requests go on. Its log has the rates:
+//
+//	go test -run TestBacklogIsShared -v ./internal/e2e -backlog 1000000 -relaying 1
 func TestBacklogIsShared(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t).counted()
-	const rows = 5000
+	rows := *backlogRows
 	_, err := e.db.Exec(t.Context(), `INSERT INTO txsvc.transactions (id, kind, state, delivery, shard_key, topic, tag, broker, queue_id,
 			selector, reason, uniq_key, commit_log_offset, queue_offset, body, result, created_at, decided_at, lease_until, outbox, ordered, line)
 		SELECT 'row-' || n, 'k', 'committed', 'pending', 'key-' || n % 50, $2, '', 'broker-a', n % 50 % 4, '', '',
@@ -103,8 +112,19 @@ func TestBacklogIsShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replicas := e.replicas(2)
-	created := load(t, replicas, []string{"unordered"}, 10, 50) // requests go on meanwhile
+	start := time.Now()
+	replicas := e.replicas(*relaying)
+	created, took := 0, time.Duration(0)
+	for left := rows; left > 0; { // requests go on meanwhile
+		begin := time.Now()
+		created += load(t, replicas, []string{"unordered"}, 10, 50)
+		took += time.Since(begin)
+		if err := e.db.QueryRow(t.Context(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending'`).Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d rows were drained in %s, %.0f a second, while %d requests were answered, %.0f a second", rows, time.Since(start).Round(time.Millisecond),
+		float64(rows)/time.Since(start).Seconds(), created, float64(created)/took.Seconds())
 	if got := e.settleInOrder(60 * time.Second); got != rows+created {
 		t.Errorf("%d messages are delivered, want %d", got, rows+created)
 	}
