@@ -497,7 +497,7 @@ func (e *env) compare() {
 	}
 	for id, copies := range messages {
 		if _, ok := rows[id]; !ok {
-			e.t.Errorf("transaction %s is visible %d times and not committed", id, len(copies))
+			e.t.Errorf("transaction %s of kind %s is visible %d times and not committed", id, copies[0].Properties.Get("TX_KIND"), len(copies))
 		}
 	}
 }

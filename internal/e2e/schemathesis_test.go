@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"os"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -17,11 +17,13 @@ func TestSchemathesis(t *testing.T) {
 	if err := e.mq.CreateTopic(t.Context(), "orders", queues); err != nil {
 		t.Fatal(err)
 	}
-	config, err := os.ReadFile(e.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.config = e.writeConfig(string(config) + "topics:\n  orders: {selector: {type: hash}}\n")
+	// It takes the names of kinds from GET /v1/kinds: there is only the one whose messages have an order each.
+	e.config = e.writeConfig(fmt.Sprintf(`
+topics:
+  orders: {selector: {type: hash}}
+kinds:
+  order.create: {path: /v1/orders, topic: %s, tag: created, local: {handler: orders}}
+`, e.topic))
 	s := e.start().ready()
 	out, err := exec.CommandContext(t.Context(), "schemathesis", "run", s.url+"/openapi.yaml", "--url", s.url, "--checks", "all",
 		"--exclude-checks", "positive_data_acceptance", "--phases", "examples,coverage,fuzzing", "--max-examples", "25",
