@@ -70,8 +70,10 @@ func sessionInCommit(r *rand.Rand) event {
 	if waits {
 		detail, statement = fmt.Sprintf("sessions that have written their COMMIT, for %s", held), endWaiting
 	}
+	// Where no request comes through to the database, there is nothing to strike.
+	holds := append(eachReplica(func(i int) string { return partLink(i, linkDatabase) }), partDatabase)
 	return event{
-		detail: detail, holds: []string{partDatabase}, length: 3 * time.Second,
+		detail: detail, holds: holds, length: 3 * time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
 			if waits {
 				if err := w.exec(ctx, awaitStandby, reload); err != nil {

@@ -61,7 +61,8 @@ func configuration() string {
 		if k.table == "" {
 			b.WriteString("    path: /v1/orders\n    tag: created\n    local: {handler: orders}\n")
 		} else {
-			fmt.Fprintf(&b, "    local:\n      sql: |\n        INSERT INTO public.%s (id, shard_key, n)\n"+
+			// They take a while, so that there are always some for a fault to strike between half message and end.
+			fmt.Fprintf(&b, "    local:\n      sql: |\n        SELECT pg_sleep(0.04 * random());\n        INSERT INTO public.%s (id, shard_key, n)\n"+
 				"        VALUES (@id, @shard_key, (@payload->>'n')::bigint) RETURNING n\n", k.table)
 		}
 		for line := range strings.Lines(k.more) {

@@ -155,7 +155,7 @@ func (r *Result) Print(w io.Writer) error {
 		fmt.Fprintf(w, "FOUND %s\n", finding)
 	}
 	if len(r.Findings) > 0 {
-		fmt.Fprintf(w, "logs, journals and the broken world: %s\nagain: %s\n", r.Dir, r.Command)
+		fmt.Fprintf(w, "logs, journals and the broken world: %s\nagain: %s (with -only N: round N alone)\n", r.Dir, r.Command)
 	}
 	return nil
 }

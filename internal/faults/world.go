@@ -245,7 +245,7 @@ func (w *world) unasked() []string {
 }
 
 // restartLimit is for a busy machine, on which the name server may be away as well.
-const restartLimit = 3 * time.Minute
+const restartLimit = 6 * time.Minute
 
 // startBroker, as all that starts something again, goes on when the suite is interrupted: what is half healed would be checked.
 func (w *world) startBroker(i int) error { return startProcess(w.stack.Broker(i)) }
