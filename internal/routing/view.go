@@ -83,10 +83,10 @@ func (a *acceptance) choose(s txn.Selector, in txn.SelectorInput, now time.Time)
 		return txn.Route{}, 0, err
 	}
 	if next.Queue != route.Queue {
-		left := a.from.Sub(now)
+		left := (a.from.Sub(now) + time.Second - 1).Truncate(time.Second) // rounded up
 		e := txn.BrokerUnavailable(nil, "the key moves from queue %s to %s in %s, when a newly accepted list of queues takes effect; it is refused until then",
-			route.Queue, next.Queue, left.Round(time.Second))
-		e.RetryAfter = max(left, time.Second)
+			route.Queue, next.Queue, left)
+		e.RetryAfter = left
 		return txn.Route{}, 0, e
 	}
 	return route, len(a.Previous), nil
