@@ -175,6 +175,8 @@ func (s *sending) batch(ctx context.Context, claims []txn.Claim) {
 	case refused:
 		s.park(ctx, claims[0], poison)
 	case errors.Is(err, txn.ErrNoQueue) && s.rerouteAll(ctx, claims):
+	case errors.Is(err, txn.ErrNotSent) && late(claims):
+		s.turnBack(ctx, claims)
 	default:
 		s.halt(ctx, claims, err)
 	}
@@ -191,11 +193,8 @@ func (s *sending) sendable(ctx context.Context, claims []txn.Claim) (rest []txn.
 	if len(claims) == 0 {
 		return nil
 	}
-	if s.halted || time.Now().After(claims[0].Lease.WriteBefore) {
-		for _, c := range claims {
-			s.stop(c)
-		}
-		s.giveBack(ctx, claims, s.why)
+	if s.halted || late(claims) {
+		s.turnBack(ctx, claims)
 		return nil
 	}
 	var behind []txn.Claim
@@ -208,6 +207,17 @@ func (s *sending) sendable(ctx context.Context, claims []txn.Claim) (rest []txn.
 	}
 	s.giveBack(ctx, behind, "")
 	return rest
+}
+
+// late: nothing can be written for these claims any more. That is this process's fault, not the broker's.
+func late(claims []txn.Claim) bool { return time.Now().After(claims[0].Lease.WriteBefore) }
+
+// turnBack gives claims back of which nothing was sent.
+func (s *sending) turnBack(ctx context.Context, claims []txn.Claim) {
+	for _, c := range claims {
+		s.stop(c)
+	}
+	s.giveBack(ctx, claims, s.why)
 }
 
 func (s *sending) transmit(ctx context.Context, claims []txn.Claim) error {
@@ -255,15 +265,15 @@ func (s *sending) park(ctx context.Context, c txn.Claim, e *txn.Error) {
 // the broker may still store what was sent.
 func (s *sending) halt(ctx context.Context, claims []txn.Claim, err error) {
 	s.halted, s.why = true, reason(err)
-	for _, c := range claims {
-		s.stop(c)
-	}
 	wait := s.keep(s.name(), errors.Is(err, txn.ErrBusy))
 	result := "failed"
 	if errors.Is(err, txn.ErrReplyMissing) {
 		result = "unconfirmed"
+		for _, c := range claims {
+			s.stop(c)
+		}
 	} else {
-		s.giveBack(ctx, claims, s.why)
+		s.turnBack(ctx, claims)
 	}
 	s.metrics.Deliveries.WithLabelValues("relay", result).Add(float64(len(claims)))
 	s.log.WarnContext(ctx, "messages not delivered; they are tried again", "topic", s.name().Topic, "broker", s.name().Broker,

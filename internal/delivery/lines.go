@@ -39,7 +39,7 @@ func (r *relay) linesStep(ctx context.Context, g *group) bool {
 	}
 	r.mu.Lock()
 	for _, key := range again {
-		g.keys[key] = struct{}{}
+		g.know(key)
 	}
 	r.mu.Unlock()
 	return true
@@ -74,7 +74,7 @@ func (r *relay) nextLines(ctx context.Context, g *group, brokers []string) (keys
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range found[len(keys):] {
-		g.keys[key] = struct{}{}
+		g.know(key)
 	}
 	g.after, g.due = last, last != ""
 	return keys, g.due || len(g.keys) > 0

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +14,8 @@ const (
 	linesAtOnce   = 100 // lines in one claim
 	lineLimit     = 100 // rows of one line in one claim, more when there are few lines
 	linesLooked   = 500 // lines that one look goes through
-	relayClaims   = 2   // statements of the relay at once: the pool is there for requests
+	linesKnown    = 10_000
+	relayClaims   = 2 // statements of the relay at once: the pool is there for requests
 	announceAfter = 50 * time.Millisecond
 	maxTrouble    = time.Minute
 	busyPause     = 200 * time.Millisecond // as long as a broker lets a message wait before it is busy
@@ -45,6 +45,15 @@ type group struct {
 	due     bool                // it may have something
 	keys    map[string]struct{} // lines that are known to have something
 	after   string              // the line that the last look ended at
+}
+
+// know notes a line that has something, or, when there are very many, that there is something to look for.
+func (g *group) know(shardKey string) {
+	if len(g.keys) >= linesKnown {
+		g.due = true
+		return
+	}
+	g.keys[shardKey] = struct{}{}
 }
 
 // trouble keeps the relay from a topic on a broker for a while.
@@ -84,7 +93,7 @@ func (r *Resolver) Alive(broker string) bool { return r.evidence.answering(broke
 func (r *relay) wake(t *txn.Transaction) {
 	r.mu.Lock()
 	if t.Ordered {
-		r.group(txn.Group{Topic: t.Topic}).keys[t.ShardKey] = struct{}{}
+		r.group(txn.Group{Topic: t.Topic}).know(t.ShardKey)
 	} else {
 		r.group(txn.Group{Broker: t.Route.Queue.Broker, Topic: t.Topic}).due = true
 	}
@@ -257,7 +266,7 @@ func (r *relay) forget(name txn.Group) {
 }
 
 // announce tells other replicas when this one has not delivered at once what came: at most twenty times a second, and not
-// at all when it keeps up. It is no part of a business transaction, where a NOTIFY would make all COMMITs wait for
+// at all when it keeps up, or cannot do anything. It is no part of a business transaction, where a NOTIFY would make all COMMITs wait for
 // one another.
 func (r *relay) announce(ctx context.Context) {
 	for {
@@ -281,8 +290,8 @@ func (r *relay) announce(ctx context.Context) {
 func (r *relay) idle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for g := range maps.Values(r.groups) {
-		if g.running || g.due || len(g.keys) > 0 {
+	for _, g := range r.groups {
+		if g.running {
 			return false
 		}
 	}
