@@ -68,5 +68,16 @@ func destination(topic string, spec selector.Spec, ordered bool) (txn.Destinatio
 	return txn.Destination{Topic: topic, Selector: s, OnChange: onChange}, nil
 }
 
+// keptBodies returns the names of the kinds that keep their bodies.
+func keptBodies(file *config.File) []string {
+	var names []string
+	for name, kind := range file.Kinds {
+		if kind.KeepBody {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // topicsOf returns the names of all topics that messages can go to, sorted.
 func topicsOf(file *config.File) []string { return slices.Sorted(maps.Keys(file.Topics)) }

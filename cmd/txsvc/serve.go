@@ -90,6 +90,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	defer pool.Close()
 	registry.MustRegister(localtx.NewPoolCollector(pool))
 	store := localtx.New(pool, programs, timing, log)
+	store.KeepBodies(keptBodies(s.file))
 	mq, err := rocketmq.New(s.broker.config(log))
 	if err != nil {
 		return err

@@ -46,6 +46,7 @@ type Kind struct {
 	Timeout  time.Duration
 
 	Ordered, Outbox, Fallback, BodyResult bool // see txn.Kind
+	KeepBody                              bool // the body stays in the row when the message is visible
 }
 
 // Local is what a kind's local transaction is: a handler, or SQL.

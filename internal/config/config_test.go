@@ -138,7 +138,7 @@ func TestParseRefuses(t *testing.T) {
 		tagForm   = "a tag must not contain ||, begin or end with a space, or be *: consumers could not subscribe to it"
 		noTime    = "must be a time with its unit, like 10s"
 		unused    = "anchors, aliases and tags of YAML are not used here"
-		kindKnown = "unknown field; known are body, delivery, fallback, immunity, local, ordered, path, schema, selector, tag, timeout, topic"
+		kindKnown = "unknown field; known are body, delivery, fallback, immunity, keep_body, local, ordered, path, schema, selector, tag, timeout, topic"
 	)
 	for _, tt := range []struct{ name, text, want string }{
 		// The document.
@@ -217,6 +217,7 @@ func TestParseRefuses(t *testing.T) {
 		{"body of a half message, with fallback", kind("fallback: outbox\nbody: result"), "4:11: kinds.a.b.body: result needs delivery: outbox; a half message is stored before there is a result"},
 		{"order without affinity", kind("ordered: true\nselector: {type: round_robin}"), "3:14: kinds.a.b.ordered: needs a selector that keeps a shard key in one queue; round_robin does not"},
 		{"order in a topic without affinity", kind("ordered: true") + "topics:\n  t: {selector: {type: round_robin}}\n", "3:14: kinds.a.b.ordered: needs a selector that keeps a shard key in one queue; round_robin does not"},
+		{"keep_body is a number", kind("keep_body: 1"), "3:16: kinds.a.b.keep_body: must be true or false"},
 		{"timeout without unit", kind("timeout: 5"), "3:14: kinds.a.b.timeout: " + noTime},
 		{"timeout is strange", kind("timeout: soon"), "3:14: kinds.a.b.timeout: " + noTime},
 		{"timeout is zero", kind("timeout: 0s"), "3:14: kinds.a.b.timeout: must be from 1ms to 1m0s"},
@@ -278,7 +279,7 @@ kinds.yaml:4:3: kinds.A: the name of a kind has at most 100 small letters and di
 kinds.yaml:4:3: kinds.A: topic is required
 kinds.yaml:5:14: kinds.A.ordered: must be true or false
 kinds.yaml:6:18: kinds.A.local.sql: line 1, column 1: BEGIN is not allowed: the service begins and ends the transaction
-kinds.yaml:7:5: kinds.A.typo: unknown field; known are body, delivery, fallback, immunity, local, ordered, path, schema, selector, tag, timeout, topic`
+kinds.yaml:7:5: kinds.A.typo: unknown field; known are body, delivery, fallback, immunity, keep_body, local, ordered, path, schema, selector, tag, timeout, topic`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

@@ -102,11 +102,12 @@ func (r *reader) kind(e entry) Kind {
 				r.ordered = append(r.ordered, entry{name: e.name, field: f})
 			}
 		},
-		"delivery": func(f field) { kind.Outbox = r.second(f, "half", "outbox") },
-		"fallback": func(f field) { kind.Fallback = r.second(f, "reject", "outbox") },
-		"immunity": func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
-		"timeout":  func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
-		"body":     func(f field) { kind.BodyResult, body = r.second(f, "payload", "result"), f },
+		"delivery":  func(f field) { kind.Outbox = r.second(f, "half", "outbox") },
+		"fallback":  func(f field) { kind.Fallback = r.second(f, "reject", "outbox") },
+		"immunity":  func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
+		"timeout":   func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
+		"body":      func(f field) { kind.BodyResult, body = r.second(f, "payload", "result"), f },
+		"keep_body": func(f field) { kind.KeepBody = r.bool(f) },
 	})
 	if kind.BodyResult && !kind.Outbox {
 		r.problem(body, "result needs delivery: outbox; a half message is stored before there is a result")

@@ -29,6 +29,7 @@ type marker struct {
 	log   *slog.Logger
 	wake  chan struct{}
 	hurry chan struct{} // as wake; others wait for the mark
+	keep  []string      // kinds whose bodies stay in their rows
 
 	writing sync.Mutex // one flush at a time: the next takes what has come meanwhile
 	mu      sync.Mutex
@@ -36,7 +37,10 @@ type marker struct {
 }
 
 func newMarker(pool *pgxpool.Pool, log *slog.Logger) *marker {
-	return &marker{pool: pool, log: log, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), marks: make(map[string]time.Time)}
+	return &marker{
+		pool: pool, log: log, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+		keep: []string{}, marks: make(map[string]time.Time),
+	}
 }
 
 func (m *marker) add(id string, at time.Time, hurry bool) {
@@ -152,9 +156,9 @@ func (m *marker) write(ctx context.Context, ids []string, marks map[string]time.
 	// A plan that was made while the table was small reads all of it, and would be kept until its statistics are renewed.
 	batch.Queue(`SET LOCAL plan_cache_mode TO force_custom_plan`)
 	batch.Queue(`UPDATE txsvc.transactions t
-		SET delivery = 'delivered', delivered_at = m.at, body = NULL, lease_until = NULL, last_error = NULL
+		SET delivery = 'delivered', delivered_at = m.at, body = CASE WHEN t.kind = ANY ($3) THEN t.body END, lease_until = NULL, last_error = NULL
 		FROM unnest($1::text[], $2::timestamptz[]) AS m (id, at)
-		WHERE t.id = m.id AND t.delivery = 'pending'`, ids, at)
+		WHERE t.id = m.id AND t.delivery = 'pending'`, ids, at, m.keep)
 	batch.Queue(`COMMIT`)
 	return m.pool.SendBatch(ctx, batch).Close()
 }

@@ -55,6 +55,26 @@ func TestMarkIsSeenAtOnce(t *testing.T) {
 	}
 }
 
+// The body stays where it is asked for, and nowhere else.
+func TestMarkKeepsBodies(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	e.store.KeepBodies([]string{"audit"})
+	e.pendingRows(2)
+	e.exec(`UPDATE txsvc.transactions SET kind = 'audit' WHERE id = 'tx-1'`)
+	e.marking()
+	for _, id := range []string{"tx-1", "tx-2"} {
+		e.store.MarkDelivered(id, time.Now(), false)
+	}
+	eventually(t, "marks", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 2 })
+	if kept := e.count(`txsvc.transactions WHERE body IS NOT NULL AND id = 'tx-1'`); kept != 1 {
+		t.Error("the body was not kept")
+	}
+	if kept := e.count(`txsvc.transactions WHERE body IS NOT NULL`); kept != 1 {
+		t.Error("a body was kept that nobody asked for")
+	}
+}
+
 // Marks are written together, and once a mark was seen it is seen for good.
 func TestManyMarks(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,10 @@ func New(pool *pgxpool.Pool, programs map[string]Program, timing txn.Timing, log
 	}
 }
 
+// KeepBodies lets the bodies of the kinds' messages stay in their rows when they are visible. It is called before the Store is
+// used.
+func (s *Store) KeepBodies(kinds []string) { s.marker.keep = append(s.marker.keep, kinds...) }
+
 // localLimit is how many of the pool's connections local transactions may use at once. The rest is left for what has to
 // go on while they hang, on a lock for example: answers about known transactions, check-backs, deliveries.
 func localLimit(conns int32) int32 { return max(1, conns-max(1, conns/8)) }
