@@ -175,6 +175,19 @@ func TestBrokersThatFail(t *testing.T) {
 	for _, f := range fixtures {
 		f.brokerIsBack("broker-b")
 	}
+	stack.Namesrv().Kill()
+	for _, f := range fixtures { // deliveries go on by what is known
+		for range 3 {
+			began := time.Now()
+			removed, err := f.client.Removed(t.Context(), f.topic, txn.Queue{Broker: "broker-b", ID: 0})
+			if took := time.Since(began); removed || err != nil || took > 2*askWithin {
+				t.Errorf("without a name server: removed %t, %v, after %s", removed, err, took)
+			}
+		}
+		if removed, err := f.client.Removed(t.Context(), "another", txn.Queue{Broker: "broker-b", ID: 0}); removed || err == nil {
+			t.Errorf("an unknown topic without a name server: got %t and no error", removed)
+		}
+	}
 }
 
 // halfMessageIsTakenBack: a half message that is stored with anything but SEND_OK is an error, and the broker never asks

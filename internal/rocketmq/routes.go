@@ -11,8 +11,12 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// recent is how old a route may be to be believed where a message depends on it, without asking a name server again.
-const recent = time.Second
+// recent is how old a route may be to be believed where a message depends on it, without asking a name server again;
+// askWithin bounds the asking.
+const (
+	recent    = time.Second
+	askWithin = 500 * time.Millisecond
+)
 
 // queueList is what a route says, made once for each route.
 type queueList struct {
@@ -115,19 +119,15 @@ func shareOf(route *remoting.Route, broker string) (remoting.QueueData, bool) {
 // unless one has answered a moment ago. An error says that it is not known: the topic as a whole is missing, or its
 // broker; where no name server answers, the last answer counts.
 func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, error) {
-	route := c.remote.KnownRoute(topic)
-	if route == nil || time.Since(route.Fetched) > recent {
-		renewed, err := c.remote.RefreshRoute(ctx, topic)
-		if err != nil && (route == nil || remoting.IsCode(err, remoting.CodeTopicNotExist)) {
-			return false, routeError(topic, err)
-		}
-		if err == nil {
-			route = renewed
-		}
+	route, err := c.latest(ctx, topic)
+	if err != nil {
+		return false, routeError(topic, err)
 	}
 	if share, ok := shareOf(route, q.Broker); ok {
 		return q.ID >= share.Read, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
 	masters, err := c.remote.Masters(ctx)
 	if err != nil {
 		return false, fmt.Errorf("asking for the brokers: %w", err)
@@ -136,4 +136,19 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 		return false, errors.New("name servers do not list the broker " + q.Broker)
 	}
 	return true, nil
+}
+
+// latest returns a recent route, or the last one when no name server answers.
+func (c *Client) latest(ctx context.Context, topic string) (*remoting.Route, error) {
+	known := c.remote.KnownRoute(topic)
+	if known != nil && (time.Since(known.Fetched) < recent || c.remote.Status().NameserverErr != nil) {
+		return known, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	route, err := c.remote.RefreshRoute(ctx, topic)
+	if err != nil && known != nil && !remoting.IsCode(err, remoting.CodeTopicNotExist) {
+		return known, nil
+	}
+	return route, err
 }

@@ -1,0 +1,190 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/txn"
+	"github.com/txsvc/txsvc/migrations"
+)
+
+// told is what name servers tell, in the test's hands.
+type told struct {
+	Broker
+	mu     sync.Mutex
+	queues []txn.Queue
+	absent []string
+}
+
+func (b *told) tell(queues []txn.Queue, absent ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queues, b.absent = queues, absent
+}
+
+func (b *told) Queues(_ context.Context, topic string) ([]txn.Queue, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queues) == 0 {
+		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s does not exist", topic)
+	}
+	return b.queues, nil
+}
+
+func (b *told) Topic(context.Context, string) (txn.TopicLayout, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return txn.TopicLayout{Absent: b.absent}, nil
+}
+
+// cutOff is a real database that can be out of reach.
+type cutOff struct {
+	*localtx.Store
+	down atomic.Bool
+}
+
+var errDown = errors.New("out of reach")
+
+func (s *cutOff) AcceptedQueues(ctx context.Context, topics []string) (map[string]txn.AcceptedQueues, error) {
+	if s.down.Load() {
+		return nil, errDown
+	}
+	return s.Store.AcceptedQueues(ctx, topics)
+}
+
+func newStore(t *testing.T) *localtx.Store {
+	t.Helper()
+	url := stacktest.NewDatabase(t)
+	if err := migrations.Up(t.Context(), url, migrations.Core); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := localtx.NewPool(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return localtx.New(pool, nil, txn.DefaultTiming(), slog.New(slog.DiscardHandler))
+}
+
+// replica is a router with a view of its own of name servers and database.
+func replica(t *testing.T, store Store, queues []txn.Queue) (*Router, *told, txn.Destination) {
+	t.Helper()
+	hash, err := selector.New(selector.Spec{Type: selector.TypeHash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := txn.Destination{Topic: "orders", Selector: hash, OnChange: txn.OnChangeRefuse}
+	b := &told{}
+	b.tell(queues)
+	r := New(Config{Topics: map[string]txn.Destination{"orders": d}}, b, store, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	return r, b, d
+}
+
+func wantRefused(t *testing.T, err error, code txn.Code, detail string) {
+	t.Helper()
+	e, ok := errors.AsType[*txn.Error](err)
+	if !ok || e.Code != code || !strings.Contains(e.Detail, detail) {
+		t.Errorf("got %v, want %s with %q", err, code, detail)
+	}
+}
+
+// TestFirstUse: the first list is one from which no broker is known to be missing; it then holds for every replica, also
+// for one that sees less, and with the database out of reach.
+func TestFirstUse(t *testing.T) {
+	t.Parallel()
+	store := &cutOff{Store: newStore(t)}
+	both := append(list("a", 0), list("b", 0)...)
+	first, names, d := replica(t, store, list("a", 0))
+	store.down.Store(true)
+	_, err := first.Route(t.Context(), d, txn.SelectorInput{ShardKey: "k"})
+	wantRefused(t, err, txn.CodeDatabaseUnavailable, "which queues of topic orders are accepted")
+	store.down.Store(false)
+	names.tell(list("a", 0), "b")
+	_, err = first.Route(t.Context(), d, txn.SelectorInput{ShardKey: "k"})
+	wantRefused(t, err, txn.CodeBrokerUnavailable, "none is made while b has no master")
+	names.tell(nil)
+	_, err = first.Route(t.Context(), d, txn.SelectorInput{ShardKey: "k"})
+	wantRefused(t, err, txn.CodeBrokerUnavailable, "topic orders has no writable queue, and no accepted list")
+	names.tell(both)
+	want := make(map[string]txn.Queue)
+	for i := range 20 {
+		key := fmt.Sprint("key-", i)
+		route, err := first.Route(t.Context(), d, txn.SelectorInput{ShardKey: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[key] = route.Queue
+	}
+	second, _, d := replica(t, store, list("a", 0))
+	refused := 0
+	for key, queue := range want {
+		route, err := second.Route(t.Context(), d, txn.SelectorInput{ShardKey: key})
+		if queue.Broker == "a" {
+			if err != nil || route.Queue != queue {
+				t.Errorf("%s: got %v, %v, want %s", key, route.Queue, err, queue)
+			}
+			continue
+		}
+		refused++
+		wantRefused(t, err, txn.CodeBrokerUnavailable, "queue b:0 of topic orders is not writable now, and the selector keeps its keys (on_change: refuse)")
+	}
+	if refused == 0 || refused == len(want) {
+		t.Errorf("%d of %d keys are refused, want some", refused, len(want))
+	}
+	store.down.Store(true)
+	if _, err := first.Route(t.Context(), d, txn.SelectorInput{ShardKey: "k"}); err != nil {
+		t.Errorf("the database is gone, and the list is known: got %v", err)
+	}
+}
+
+// TestAcceptanceIsTakenOver: a router that runs learns of another list by itself, also after a time without the database.
+func TestAcceptanceIsTakenOver(t *testing.T) {
+	t.Parallel()
+	real := newStore(t)
+	store := &cutOff{Store: real}
+	r, _, d := replica(t, store, list("a", 0, 1))
+	if _, err := real.Accept(t.Context(), "orders", list("a", 0), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	defer func() { stop(); <-done }()
+	if _, n, err := r.route(t.Context(), d, txn.SelectorInput{ShardKey: "k"}); err != nil || n != 1 {
+		t.Fatalf("got %d queues, %v, want the accepted one", n, err)
+	}
+	store.down.Store(true)
+	if _, err := real.Accept(t.Context(), "orders", list("a", 0, 1), 1, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if _, n, err := r.route(t.Context(), d, txn.SelectorInput{ShardKey: "k"}); err != nil || n != 1 {
+		t.Errorf("without the database: got %d queues, %v, want the one that was accepted before", n, err)
+	}
+	store.down.Store(false)
+	began := time.Now()
+	for {
+		_, n, err := r.route(t.Context(), d, txn.SelectorInput{ShardKey: "k"})
+		if err == nil && n == 2 {
+			break
+		}
+		if time.Since(began) > 4*pollEvery {
+			t.Fatalf("after %s still: %d queues, %v", time.Since(began), n, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if told, err := r.TopicQueues(t.Context(), "orders"); err != nil || told.Version != 2 || !told.Queues[1].Accepted {
+		t.Errorf("got %+v, %v, want version 2", told, err)
+	}
+}

@@ -1,0 +1,13 @@
+package routing
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(stacktest.With(m))
+}
