@@ -25,6 +25,7 @@ type verifyCommand struct {
 	Payload         map[string]string `mapsep:"," placeholder:"KIND=FILE" help:"Template of a kind's payload; see docs/operations.md."`
 	RejectedPayload map[string]string `mapsep:"," placeholder:"KIND=FILE" help:"Template of a payload that the kind's local transaction refuses."`
 	SelectorArg     map[string]string `mapsep:";" placeholder:"KIND=JSON" help:"Template of a kind's selector_arg."`
+	Table           map[string]string `mapsep:"," placeholder:"KIND=TABLE" help:"Where a kind's local transaction writes, with the transaction's id in the column id; each committed transaction must be there, and no other."`
 	Ordered         []string          `placeholder:"KIND" help:"Kinds whose order is promised, where GET /v1/kinds does not tell."`
 
 	Count          int           `short:"n" help:"Transactions; 0: as many as --duration allows. Default: 10000 when neither is given."`
@@ -211,6 +212,9 @@ func (c *verifyCommand) kinds() ([]verify.KindLoad, error) {
 	}
 	for name, arg := range c.SelectorArg {
 		of(name).SelectorArg = arg
+	}
+	for name, table := range c.Table {
+		of(name).Table = table
 	}
 	for _, name := range c.Ordered {
 		of(name).Ordered = true

@@ -87,11 +87,11 @@ func (v *verification) want(t *testing.T, code int, lost, doubled, ghosts, unsen
 	if v.code != code || r.Verdict != verdicts[code] {
 		t.Errorf("got exit code %d and %q, want %d and %q: unproven %q\n%s", v.code, r.Verdict, code, verdicts[code], r.Unproven, v.stderr)
 	}
-	got := []uint64{r.Lost, r.Doubled, r.Ghosts, r.Unsent, r.FalseAnswers, r.WrongQueue, r.WrongContent, r.Inversions}
-	if want := []uint64{lost, doubled, ghosts, unsent, falseAnswers, 0, 0, 0}; !slices.Equal(got, want) {
+	got := []uint64{r.Lost, r.Doubled, r.Ghosts, r.Unsent, r.FalseAnswers, r.HalfDone, r.WrongQueue, r.WrongContent, r.Inversions}
+	if want := []uint64{lost, doubled, ghosts, unsent, falseAnswers, 0, 0, 0, 0}; !slices.Equal(got, want) {
 		text := new(strings.Builder)
 		_ = r.WriteText(text)
-		t.Errorf("got lost, doubled, ghosts, unsent, false answers, wrong queue, wrong content, inversions %v, want %v%s", got, want, text)
+		t.Errorf("got lost, doubled, ghosts, unsent, false answers, half done, wrong queue, wrong content, inversions %v, want %v%s", got, want, text)
 	}
 }
 
@@ -130,6 +130,9 @@ func TestVerify(t *testing.T) {
 	if again.report.Committed != r.Committed || again.report.Answers["post"]["committed"] != r.Answers["post"]["committed"] {
 		t.Errorf("the journal's check has %d committed and answers %v, the run %d and %v", again.report.Committed, again.report.Answers, r.Committed, r.Answers)
 	}
+	if got, want := again.report.Kinds[0].P99, r.Kinds[0].P99; got <= 0 || got < want/2 || got > want*2 {
+		t.Errorf("the journal's check has a p99 of %v ms, the run %v", got, want)
+	}
 	e.verify(nil, "--check-only", "--journal", journal).want(t, 0, 0, 0, 0, 0, 0)
 	e.sabotage(urls, journal, r.Run)
 }
@@ -155,9 +158,14 @@ func (e *env) sabotage(urls []string, journal, run string) {
 	// A row whose queue is not what was answered, and one with another result.
 	e.exec(`UPDATE txsvc.transactions SET queue_id = (queue_id + 1) % 4 WHERE id = $1`, rows[2])
 	e.exec(`UPDATE txsvc.transactions SET result = '{"order_id": "x"}' WHERE id = $1`, rows[3])
+	// A transaction whose business change is gone.
+	e.exec(`DELETE FROM payments WHERE id = (SELECT max(id) FROM payments)`)
 	r := e.verify(nil, "--check-only", "--journal", journal).report
 	if r.Verdict != verify.Violated || r.Lost != 1 || r.Doubled != 1 || r.Ghosts != 1 || r.Unsent != 1 || r.WrongQueue != 1 {
 		e.t.Errorf("got %s: %d lost, %d doubled, %d ghosts, %d unsent, %d in a wrong queue; want one each", r.Verdict, r.Lost, r.Doubled, r.Ghosts, r.Unsent, r.WrongQueue)
+	}
+	if r.HalfDone != 3 { // also the one whose row is gone, and the one without an order
+		e.t.Errorf("got %d half done, want 3", r.HalfDone)
 	}
 	if r.FalseAnswers != 3 || r.FalseBy[verify.FalseCommitted] != 1 || r.FalseBy[verify.FalseDiffers] != 2 {
 		e.t.Errorf("got false answers %v, want 1 %s, 2 %s", r.FalseBy, verify.FalseCommitted, verify.FalseDiffers)

@@ -30,6 +30,7 @@ type kindCount struct {
 	posted, committed, rejected, visible uint64
 	ordered                              bool
 	violations                           uint64
+	table                                string // whose rows were taken; empty: none were
 	inversions, splitKeys, noLine        uint64
 }
 
@@ -198,6 +199,27 @@ func jsonHash(text []byte) uint64 {
 	return hashOf(string(value))
 }
 
+// change takes the id of a row in a kind's table.
+func (c *checker) change(id string) {
+	if n, ok := c.plan.number(id); ok {
+		c.journal.facts.at(n).flags |= changed
+	}
+}
+
+// halfDone are transactions whose row and business change do not agree.
+func (c *checker) halfDone() (list []uint32) {
+	c.journal.facts.each(func(n uint32, f *fact) {
+		if c.isHalfDone(n, f) {
+			list = append(list, n)
+		}
+	})
+	return list
+}
+
+func (c *checker) isHalfDone(n uint32, f *fact) bool {
+	return c.kinds[c.plan.transaction(n).kind].table != "" && f.flags.has(rowCommitted) != f.flags.has(changed)
+}
+
 // suspects are transactions that look lost, like ghosts, or pending. Their rows, or their messages, may have come after
 // they were looked for.
 func (c *checker) suspects() (list []uint32) {
@@ -251,6 +273,13 @@ func (c *checker) judgeMessages(n uint32, f *fact, t transaction) {
 	}
 	if f.copies > 1 {
 		c.findMany(Doubled, uint64(f.copies-1), n, fmt.Sprintf("%d copies are visible: %s", f.copies, c.describe(f)))
+	}
+	switch {
+	case !c.isHalfDone(n, f):
+	case !committed && c.rowsOnly:
+		c.unproved.ghosts++
+	default:
+		c.find(HalfDone, n, fmt.Sprintf("%s; its change is in the table %s: %t", c.describe(f), c.kinds[t.kind].table, f.flags.has(changed)))
 	}
 	c.judgeContent(n, f, t)
 	if f.sent == 0 {

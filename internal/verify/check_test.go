@@ -61,6 +61,29 @@ func TestEachFaultIsFound(t *testing.T) {
 			s.drop(victim, true, true)
 		}},
 
+		// The business change.
+		"all changes are there": {story: func(s *scene) { s.allChanged(); s.say(victim, s.committed(victim)) }},
+		"committed without its change": {story: func(s *scene) {
+			s.allChanged()
+			s.say(victim, s.committed(victim))
+			s.changes = slices.DeleteFunc(s.changes, func(id string) bool { return id == s.plan.id(victim) })
+		}, want: one(HalfDone)},
+		"change without a row": {story: func(s *scene) {
+			s.allChanged()
+			s.say(victim, Answer{Class: HungUp})
+			s.drop(victim, true, true)
+		}, want: one(HalfDone)},
+		"change of a rejected one": {story: func(s *scene) {
+			s.allChanged()
+			s.say(victim, rejected())
+			s.reject(victim)
+		}, want: one(HalfDone)},
+		"change that was never sent": {story: func(s *scene) {
+			s.allChanged()
+			s.say(victim, s.committed(victim))
+			s.changes = append(s.changes, s.plan.id(sceneSize+5))
+		}, want: one(HalfDone, Unsent)},
+
 		// Where it is, and what it is.
 		"another queue": {story: func(s *scene) {
 			s.say(victim, s.committed(victim))

@@ -46,6 +46,7 @@ const (
 	askedGone    // GET says that it never committed, at the very end
 	rowDiffers   // from an answer
 	hasLine
+	changed // the business change is there
 	wrongQueue
 	wrongContent
 	leftUndecided // the load gave up on it, or left it on purpose
@@ -88,7 +89,7 @@ func (f *facts) each(handle func(n uint32, f *fact)) {
 			continue
 		}
 		for k := range block {
-			if one := &block[k]; one.sent != 0 || one.flags.has(rowSeen) || one.copies > 0 {
+			if one := &block[k]; one.sent != 0 || one.flags.any(rowSeen|changed) || one.copies > 0 {
 				handle(uint32(i*factsPerBlock+k), one)
 			}
 		}

@@ -12,6 +12,7 @@ const (
 	Ghost        = "ghost"         // visible, and not committed
 	WrongQueue   = "wrong_queue"   // visible in another queue or topic than row and answers say
 	WrongContent = "wrong_content" // body, tag, keys, shard key, kind or property are not what was sent
+	HalfDone     = "half_done"     // the row is committed and its business change is not there, or the other way round
 	Inversion    = "inversion"     // of an ordered kind: visible in another order than committed
 	Unsent       = "unsent"        // committed or visible with an id of this run that was never sent
 
@@ -32,7 +33,7 @@ const (
 )
 
 // violationClasses in the order of the report; the false answers come last.
-var violationClasses = []string{Lost, Doubled, Ghost, WrongQueue, WrongContent, Inversion, Unsent}
+var violationClasses = []string{Lost, Doubled, Ghost, HalfDone, WrongQueue, WrongContent, Inversion, Unsent}
 
 var falseClasses = []string{
 	FalseCommitted, FalseDiffers, FalseRejected, FalseNotKept, FalseNothing, FalseDelivered, FalseContradiction, FalseTwice, FalseGone,

@@ -16,6 +16,7 @@ const anchorCount = 64
 // shipped are the payloads of the kinds that ship with the service.
 var shipped = map[string]KindLoad{
 	anchorKind: {
+		Table: "public.orders",
 		Payload: `{"customer": "{{shard_key}}", "currency": "EUR", "reference": "{{id}}",` +
 			` "items": [{"sku": "tea", "quantity": 2, "amount_minor": 450}, {"sku": "n-{{n}}", "quantity": 1, "amount_minor": {{n}}}]}`,
 		// The customer has an order with that reference already.
@@ -23,6 +24,7 @@ var shipped = map[string]KindLoad{
 			` "items": [{"sku": "tea", "quantity": 1, "amount_minor": {{n}}}]}`,
 	},
 	"payment.capture": {
+		Table:    "public.payments",
 		Payload:  `{"order_id": "{{anchor}}", "amount_minor": 1{{n}}, "currency": "EUR"}`,
 		Rejected: `{"order_id": "{{id}}-is-no-order", "amount_minor": 1{{n}}, "currency": "EUR"}`,
 	},
@@ -41,6 +43,7 @@ type Kind struct {
 	Payload     string `json:"payload"`
 	Rejected    string `json:"rejected"`
 	SelectorArg string `json:"selector_arg"`
+	Table       string `json:"table"`
 
 	payload, rejected, selectorArg *template
 }
@@ -126,7 +129,7 @@ func namesOf(served []servedKind) string {
 func join(s servedKind, w KindLoad) Kind {
 	k := Kind{
 		Name: s.Name, Topic: s.Topic, Ordered: s.Ordered || w.Ordered, BodyResult: s.Body == "result", Weight: w.Weight,
-		Payload: w.Payload, Rejected: w.Rejected, SelectorArg: w.SelectorArg,
+		Payload: w.Payload, Rejected: w.Rejected, SelectorArg: w.SelectorArg, Table: w.Table,
 	}
 	if s.Path != nil {
 		k.Path = *s.Path
@@ -138,6 +141,9 @@ func join(s servedKind, w KindLoad) Kind {
 		k.Payload = shipped[s.Name].Payload
 		if k.Rejected == "" {
 			k.Rejected = shipped[s.Name].Rejected
+		}
+		if k.Table == "" {
+			k.Table = shipped[s.Name].Table
 		}
 	}
 	return k

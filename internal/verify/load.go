@@ -44,6 +44,7 @@ type KindLoad struct {
 	Payload     string // template; default: the shipped one for the shipped kinds
 	Rejected    string // template of a payload that the local transaction refuses; empty: none are sent
 	SelectorArg string // template of selector_arg; empty: none
+	Table       string // of the business change, with the transaction's id in its column id; default: that of the shipped kinds
 	Ordered     bool   // where the service does not tell that it is
 }
 

@@ -28,6 +28,7 @@ type Report struct {
 	Lost         uint64 `json:"lost"`
 	Doubled      uint64 `json:"doubled"` // extra copies
 	Ghosts       uint64 `json:"ghosts"`
+	HalfDone     uint64 `json:"half_done"` // row and business change do not agree
 	WrongQueue   uint64 `json:"wrong_queue"`
 	WrongContent uint64 `json:"wrong_content"`
 	Inversions   uint64 `json:"inversions"` // of ordered kinds
@@ -55,6 +56,7 @@ type Report struct {
 type KindReport struct {
 	Name       string  `json:"name"`
 	Topic      string  `json:"topic"`
+	Table      string  `json:"table"` // that was compared; empty: none
 	Ordered    bool    `json:"ordered"`
 	Posted     uint64  `json:"posted"`
 	Committed  uint64  `json:"committed"`
@@ -96,6 +98,7 @@ var purposeKeys = []string{"post", "other", "get"}
 func (r *Report) fill(c *checker) {
 	counts := c.found.counts
 	r.Lost, r.Doubled, r.Ghosts = counts[Lost], counts[Doubled], counts[Ghost]
+	r.HalfDone = counts[HalfDone]
 	r.WrongQueue, r.WrongContent, r.Inversions, r.Unsent = counts[WrongQueue], counts[WrongContent], counts[Inversion], counts[Unsent]
 	r.FalseAnswers, r.FalseBy = c.found.falseAnswers(), make(map[string]uint64, len(falseClasses))
 	for _, class := range falseClasses {
@@ -105,7 +108,7 @@ func (r *Report) fill(c *checker) {
 	for i, k := range c.kinds {
 		p := &c.plan.kinds[i]
 		r.Kinds = append(r.Kinds, KindReport{
-			Name: p.Name, Topic: p.Topic, Ordered: k.ordered, Posted: k.posted, Committed: k.committed, Rejected: k.rejected,
+			Name: p.Name, Topic: p.Topic, Table: k.table, Ordered: k.ordered, Posted: k.posted, Committed: k.committed, Rejected: k.rejected,
 			Visible: k.visible, Inversions: k.inversions, Violations: k.violations,
 		})
 		r.Posted, r.Committed, r.Rejected, r.Visible = r.Posted+k.posted, r.Committed+k.committed, r.Rejected+k.rejected, r.Visible+k.visible

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -194,6 +195,46 @@ func (d *database) pending(ctx context.Context) (n int, err error) {
 	err = d.pool.QueryRow(ctx, `SELECT count(*) FROM txsvc.transactions
 		WHERE delivery = 'pending' AND id > $1 COLLATE "C" AND id < $2 COLLATE "C"`, d.first, d.last).Scan(&n)
 	return n, err
+}
+
+// tableName is what a business table may be called.
+var tableName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)?$`)
+
+// hasTable tells whether there is such a table, with an id that is text.
+func (d *database) hasTable(ctx context.Context, table string) (there bool, err error) {
+	if !tableName.MatchString(table) {
+		return false, fmt.Errorf("table %q: a name, or schema and name, are needed", table)
+	}
+	err = retry(ctx, startLimit, func(ctx context.Context) error {
+		return d.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'id'
+			AND atttypid IN ('text'::regtype, 'varchar'::regtype))`, table).Scan(&there)
+	})
+	return there, err
+}
+
+// changes calls handle for the ids of the run in a business table; with ids, for those of them that are there.
+func (d *database) changes(ctx context.Context, table string, ids []string, handle func(id string)) error {
+	from := pgx.Identifier(strings.Split(table, ".")).Sanitize()
+	sql, args := `SELECT id FROM `+from+` WHERE id COLLATE "C" > $1 AND id COLLATE "C" < $2`, []any{d.first, d.last}
+	if ids != nil {
+		sql, args = `SELECT id FROM `+from+` WHERE id = ANY ($1)`, []any{ids}
+	}
+	var found []string
+	err := retry(ctx, d.patience, func(ctx context.Context) error {
+		rows, err := d.pool.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reading the table %s: %w", table, err)
+	}
+	for _, id := range found {
+		handle(id)
+	}
+	return nil
 }
 
 func (r *Row) queue() string { return queueName(r.Broker, r.QueueID) }

@@ -72,6 +72,7 @@ func TestRowsOfTheRunAreRead(t *testing.T) {
 	if err := d.find(t.Context(), []string{p.id(1), p.id(2), p.id(count)}, func(*Row) { found++ }); err != nil || found != 2 {
 		t.Errorf("found %d, %v, want 2", found, err)
 	}
+	tableOfChanges(t, conn, d, p)
 	dropLine(t, conn)
 	older, err := openDatabase(t.Context(), url, p.prefix, time.Minute)
 	if err != nil {
@@ -80,6 +81,31 @@ func TestRowsOfTheRunAreRead(t *testing.T) {
 	t.Cleanup(older.close)
 	if err := older.find(t.Context(), []string{p.id(1)}, func(r *Row) { found++; last = r }); err != nil || found != 3 || older.lines || last.Line != nil {
 		t.Errorf("without lines: found %d, %v, lines %t, %+v", found, err, older.lines, last)
+	}
+}
+
+// tableOfChanges reads a business table, whatever its collation.
+func tableOfChanges(t *testing.T, conn *pgx.Conn, d *database, p *plan) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), `CREATE TABLE public.things AS SELECT id FROM txsvc.transactions; CREATE TABLE public.numbered (id bigint)`); err != nil {
+		t.Fatal(err)
+	}
+	for table, want := range map[string]bool{"public.things": true, "things": true, "public.nothing": false, "public.numbered": false} {
+		if got, err := d.hasTable(t.Context(), table); err != nil || got != want {
+			t.Errorf("table %s: got %t, %v, want %t", table, got, err, want)
+		}
+	}
+	if _, err := d.hasTable(t.Context(), "things; drop table things"); err == nil {
+		t.Error("a name that is none is taken")
+	}
+	var ids []string
+	take := func(id string) { ids = append(ids, id) }
+	if err := d.changes(t.Context(), "public.things", nil, take); err != nil || len(ids) != 2*rowBatch+17 {
+		t.Errorf("got %d ids, %v, want those of the run", len(ids), err)
+	}
+	ids = nil
+	if err := d.changes(t.Context(), "things", []string{p.id(3), "x"}, take); err != nil || len(ids) != 1 || ids[0] != p.id(3) {
+		t.Errorf("got %v, %v, want %s", ids, err, p.id(3))
 	}
 }
 

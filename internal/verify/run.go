@@ -55,6 +55,7 @@ type Run struct {
 	client  *client
 	scraper *scraper
 	driver  *driver
+	latency []*histogram // of answers "committed", by kind
 	topics  *topicReader
 	db      *database
 	checked bool
@@ -128,10 +129,7 @@ func (r *Run) begin(ctx context.Context) (err error) {
 	r.temp = r.options.Journal == ""
 	r.scraper = &scraper{client: r.client, targets: r.targets, journal: r.journal, last: make(map[string]float64)}
 	r.scraper.look(ctx)
-	r.driver = &driver{plan: r.plan, load: &r.load, client: r.client, targets: r.targets, journal: r.journal}
-	for range r.plan.kinds {
-		r.driver.latency = append(r.driver.latency, new(histogram))
-	}
+	r.driver = &driver{plan: r.plan, load: &r.load, client: r.client, targets: r.targets, journal: r.journal, latency: r.latency}
 	return nil
 }
 
@@ -145,6 +143,9 @@ func newRun(stack Stack, load Load, options Options) *Run {
 
 func (r *Run) setHeader(h *header) (err error) {
 	r.header = h
+	for range h.Kinds {
+		r.latency = append(r.latency, new(histogram))
+	}
 	if r.plan, err = newPlan(h); err == nil && r.client != nil {
 		r.client.plan = r.plan
 	}
@@ -176,6 +177,9 @@ func (r *Run) connect(ctx context.Context) (err error) {
 			return err
 		}
 		r.header.Lines = r.db.lines
+		if err := r.lookAtTables(ctx); err != nil {
+			return err
+		}
 	}
 	var topics []string
 	for _, k := range r.plan.kinds {
@@ -186,6 +190,27 @@ func (r *Run) connect(ctx context.Context) (err error) {
 	defer cancel()
 	r.topics, err = openTopics(starting, r.stack.Broker, slices.Compact(topics), r.options.Settle)
 	return err
+}
+
+// lookAtTables forgets the shipped kinds' tables where there are none. One that was named has to be there.
+func (r *Run) lookAtTables(ctx context.Context) error {
+	for i := range r.plan.kinds {
+		k := &r.plan.kinds[i]
+		if k.Table == "" {
+			continue
+		}
+		there, err := r.db.hasTable(ctx, k.Table)
+		switch {
+		case err != nil:
+			return fmt.Errorf("kind %s: %w", k.Name, err)
+		case there:
+		case k.Table == shipped[k.Name].Table:
+			k.Table = ""
+		default:
+			return fmt.Errorf("kind %s: the database has no table %s with a column id of type text", k.Name, k.Table)
+		}
+	}
+	return nil
 }
 
 // Open reads the journal of an earlier run, which can then be checked again. The stack's URLs may be empty: then what only
@@ -206,6 +231,9 @@ func (r *Run) open(ctx context.Context, journal string) (err error) {
 	r.whole, err = readJournal(journal, r.setHeader, func(e *event) {
 		r.journal.apply(e)
 		r.last = e.at
+		if a := &e.answer; e.kind == eventAnswer && a.Class == Committed && a.Purpose == Post {
+			r.latency[r.plan.transaction(e.number).kind].add(a.Latency)
+		}
 	})
 	if err != nil {
 		return err

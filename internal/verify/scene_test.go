@@ -16,6 +16,7 @@ type scene struct {
 	journal *journal
 	rows    []*Row
 	msgs    []*Message
+	changes []string // ids in the kind's table; nil: it has none
 }
 
 const (
@@ -114,6 +115,14 @@ func (s *scene) drop(n uint32, row, message bool) {
 	}
 }
 
+// allChanged has each transaction's business change.
+func (s *scene) allChanged() {
+	s.changes = []string{"of another", "v-test-strange"}
+	for _, r := range s.rows {
+		s.changes = append(s.changes, r.ID)
+	}
+}
+
 // reject makes the row one of a rejected transaction, without a message.
 func (s *scene) reject(n uint32) {
 	s.rows[n].State, s.rows[n].Delivery, s.rows[n].Rejected, s.rows[n].RejectHash, s.rows[n].Line = "rolled_back", "none", true, 77, nil
@@ -134,6 +143,12 @@ func (s *scene) judge() (map[string]uint64, *checker) {
 		if m != nil {
 			c.message(m)
 		}
+	}
+	if s.changes != nil {
+		c.kinds[0].table = "things"
+	}
+	for _, id := range s.changes {
+		c.change(id)
 	}
 	c.judge()
 	return c.found.counts, c

@@ -32,7 +32,7 @@ func (r *Run) Check(ctx context.Context) (*Report, error) {
 	if e.source = r.db; r.db == nil {
 		e.source, e.report.Rows = &asker{r}, "get"
 	}
-	for _, step := range []func(context.Context){e.settle, e.linger, e.settle, e.ask, e.readRows, e.readTopics, e.lookAgain} {
+	for _, step := range []func(context.Context){e.settle, e.linger, e.settle, e.ask, e.readRows, e.readTopics, e.lookAgain, e.readTables} {
 		if step(ctx); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -210,12 +210,50 @@ func (e *examination) lookAgain(ctx context.Context) {
 	}
 }
 
-func (e *examination) findRows(ctx context.Context, numbers []uint32) {
+// readTables compares with the kinds' tables. What does not agree is looked at once more: it may have come meanwhile.
+func (e *examination) readTables(ctx context.Context) {
+	if e.run.db == nil {
+		return
+	}
+	tables := make(map[string]bool)
+	for i := range e.checker.kinds {
+		table := e.run.plan.kinds[i].Table
+		if table == "" {
+			continue
+		}
+		if !tables[table] && !e.takeChanges(ctx, table, nil) {
+			continue
+		}
+		tables[table], e.checker.kinds[i].table = true, table
+	}
+	again := e.checker.halfDone()
+	for first := 0; first < len(again); first += findBatch {
+		numbers := again[first:min(first+findBatch, len(again))]
+		e.findRows(ctx, numbers)
+		for table := range tables {
+			e.takeChanges(ctx, table, e.ids(numbers))
+		}
+	}
+}
+
+func (e *examination) takeChanges(ctx context.Context, table string, ids []string) bool {
+	err := e.run.db.changes(ctx, table, ids, e.checker.change)
+	if err != nil {
+		e.unproven("%v", err)
+	}
+	return err == nil
+}
+
+func (e *examination) ids(numbers []uint32) []string {
 	ids := make([]string, len(numbers))
 	for i, n := range numbers {
 		ids[i] = e.run.plan.id(n)
 	}
-	if err := e.source.find(ctx, ids, e.checker.row); err != nil {
+	return ids
+}
+
+func (e *examination) findRows(ctx context.Context, numbers []uint32) {
+	if err := e.source.find(ctx, e.ids(numbers), e.checker.row); err != nil {
 		e.checker.rowsOnly = true
 		e.unproven("%v", err)
 	}
@@ -309,10 +347,7 @@ func (e *examination) speed() {
 		report.Load.PerSecond = round(float64(report.Posted)/seconds, 1)
 		report.Load.CPUCores = round(r.cpu.Seconds()/seconds, 3)
 	}
-	if r.driver == nil {
-		return
-	}
-	for i, h := range r.driver.latency {
+	for i, h := range r.latency {
 		q := h.quantiles(0.5, 0.95, 0.99, 1)
 		k := &report.Kinds[i]
 		k.P50, k.P95, k.P99, k.Max = milliseconds(q[0]), milliseconds(q[1]), milliseconds(q[2]), milliseconds(q[3])

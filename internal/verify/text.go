@@ -14,6 +14,7 @@ var meanings = map[string]string{
 	Lost:               "committed in the database, and no consumer will see the message",
 	Doubled:            "a consumer sees the message more than once",
 	Ghost:              "a consumer sees a message whose transaction is not committed",
+	HalfDone:           "the transaction's row and its business change (the table of its kind) do not agree",
 	WrongQueue:         "the message is in another queue than the answer and the row say",
 	WrongContent:       "the message (or the row) is not what was sent",
 	Inversion:          "messages of one shard key are visible in another order than they were committed in",
@@ -87,7 +88,7 @@ type count struct {
 }
 
 func (r *Report) counts() []count {
-	doubled := "extra copies; the service's metrics could not be read"
+	doubled := "extra copies; the service's metrics were not read"
 	if r.Suspected != nil {
 		doubled = fmt.Sprintf("extra copies; the service itself suspects %s", group(*r.Suspected))
 	}
@@ -98,12 +99,27 @@ func (r *Report) counts() []count {
 		{"lost", r.Lost, true, "committed, not visible"},
 		{"doubled", r.Doubled, true, doubled},
 		{"ghosts", r.Ghosts, true, "visible, not committed"},
+		{"half done", r.HalfDone, true, r.tablesText()},
 		{"wrong queue", r.WrongQueue, true, ""},
 		{"wrong content", r.WrongContent, true, ""},
 		{"inversions", r.Inversions, true, r.orderText()},
 		{"unsent", r.Unsent, true, "ids of this run that it did not send"},
 		{"false answers", r.FalseAnswers, true, ""},
 	}
+}
+
+// tablesText says of which kinds the business change was looked at.
+func (r *Report) tablesText() string {
+	var tables []string
+	for _, k := range r.Kinds {
+		if k.Table != "" {
+			tables = append(tables, k.Table)
+		}
+	}
+	if len(tables) == 0 {
+		return "no business table was looked at"
+	}
+	return "rows without their change in " + strings.Join(tables, ", ") + ", or the other way round"
 }
 
 // orderText says which kinds were held to an order, and what the others did.
@@ -191,7 +207,10 @@ func (r *Report) writeAnswers(b *strings.Builder) {
 		slices.Sort(list)
 		fmt.Fprintf(b, "\n%s: %s", titles[i], strings.Join(list, ", "))
 	}
-	fmt.Fprintf(b, "\nthe load itself used %.2f cores\n", r.Load.CPUCores)
+	b.WriteByte('\n')
+	if r.Load.CPUCores > 0 {
+		fmt.Fprintf(b, "the load itself used %.2f cores\n", r.Load.CPUCores)
+	}
 }
 
 // group writes a number with commas between thousands.
