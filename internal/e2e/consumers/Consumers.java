@@ -18,17 +18,24 @@ class Consumers {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.US_ASCII);
 
     public static void main(String[] args) throws Exception {
-        for (int i = 2; i < args.length; i += 3) {
-            start(args[0], args[1], args[i], args[i + 1].equals("orderly"), args[i + 2]);
+        int status = 0;
+        try {
+            for (int i = 2; i < args.length; i += 3) {
+                start(args[0], args[1], args[i], args[i + 1].equals("orderly"), args[i + 2]);
+            }
+            System.in.readAllBytes();
+        } catch (Exception e) {
+            e.printStackTrace();
+            status = 1;
         }
-        System.in.readAllBytes();
-        Runtime.getRuntime().halt(0); // the groups are never used again
+        Runtime.getRuntime().halt(status); // the groups are never used again, and the clients' threads would go on
     }
 
     private static void start(String nameservers, String topic, String group, boolean orderly, String tags) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameservers);
         consumer.setInstanceName(group);
+        consumer.setMqClientApiTimeout(30_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (tags.startsWith("sql:")) {
             consumer.subscribe(topic, MessageSelector.bySql(tags.substring(4)));
