@@ -161,7 +161,12 @@ func TestAcceptanceIsTakenOver(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	defer func() { stop(); <-done }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
 	if _, n, err := r.route(t.Context(), d, txn.SelectorInput{ShardKey: "k"}); err != nil || n != 1 {
 		t.Fatalf("got %d queues, %v, want the accepted one", n, err)
 	}
