@@ -79,7 +79,7 @@ func newStore(t *testing.T) *localtx.Store {
 }
 
 // replica is a router with a view of its own of name servers and database.
-func replica(t *testing.T, store Store, queues []txn.Queue) (*Router, *told, txn.Destination) {
+func replica(t testing.TB, store Store, queues []txn.Queue) (*Router, *told, txn.Destination) {
 	t.Helper()
 	hash, err := selector.New(selector.Spec{Type: selector.TypeHash})
 	if err != nil {
