@@ -31,10 +31,16 @@ func (s *Service) prepare(ctx context.Context, a *Attempt, writable bool) error 
 	if err == nil || !a.Kind.Fallback || CodeOf(err) != CodeBrokerUnavailable {
 		return err
 	}
-	s.log.InfoContext(ctx, "no half message could be stored, left to the relay", "id", a.Request.ID, "kind", a.Kind.Name, "error", err)
+	s.metrics.Fallbacks.WithLabelValues(a.Kind.Name).Inc()
+	if now, last := time.Now().Unix(), s.fellBack.Load(); now-last >= fallbackWarn && s.fellBack.CompareAndSwap(last, now) {
+		s.log.WarnContext(ctx, "half messages cannot be stored; messages are left to the relay", "id", a.Request.ID, "kind", a.Kind.Name, "error", err)
+	}
 	s.withoutHalf(a)
 	return nil
 }
+
+// fallbackWarn is the least time between two warnings, in seconds: an outage is not told for every request.
+const fallbackWarn = 30
 
 // errSilent stands for the half message that a silent broker would let wait for its timeout.
 var errSilent = Errorf(CodeBrokerUnavailable, "the broker does not answer")

@@ -12,6 +12,7 @@ type Metrics struct {
 	Transactions        *prometheus.CounterVec   // kind, outcome
 	Stage               *prometheus.HistogramVec // kind, stage; seconds
 	Checkbacks          *prometheus.CounterVec   // kind, answer
+	Fallbacks           *prometheus.CounterVec   // kind
 	Deliveries          *prometheus.CounterVec   // path, result
 	QueueMessages       *prometheus.CounterVec   // topic, broker, queue
 	DuplicatesSuspected prometheus.Counter
@@ -35,6 +36,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"kind", "stage"}),
 		Checkbacks: counter("txsvc_checkbacks_total",
 			"Check-backs by answer: commit, rollback, unknown.", "kind", "answer"),
+		Fallbacks: counter("txsvc_fallbacks_total",
+			"Transactions of kinds with fallback: outbox for which no half message could be stored.", "kind"),
 		Deliveries: counter("txsvc_deliveries_total",
 			"Delivery attempts by path (half, checkback, resolver, relay) and result (delivered, found, rerouted, unconfirmed, failed).", "path", "result"),
 		QueueMessages: counter("txsvc_queue_messages_total",

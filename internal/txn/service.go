@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,6 +48,7 @@ type Service struct {
 	slots      chan struct{}
 	flights    flights
 	lines      lines
+	fellBack   atomic.Int64 // when it was told last that half messages cannot be stored, in seconds of Unix time
 }
 
 // NewService returns a Service for the given kinds.
