@@ -23,7 +23,7 @@ import (
 // pickUp is how long a change of a topic may go unnoticed.
 const pickUp = 30 * time.Second
 
-// routes is a stack of two brokers with two replicas of the service. Each of its topics has a kind of the same name; the
+// routes is a stack of two brokers with two replicas of the service, one for each transport. Each of its topics has a kind of the same name; the
 // names of those whose selector keeps keys (on_change: refuse) begin with "keep".
 type routes struct {
 	*env
@@ -99,7 +99,9 @@ func newRoutes(t *testing.T) *routes {
 			topic, onChange, map[string]string{"lined": "    ordered: true\n", "boxed": "    delivery: outbox\n"}[topic])
 	}
 	r.config = r.writeConfig(config.String())
-	r.replicas = []*service{r.start().ready(), r.start().ready()}
+	for _, r.transport = range transports { // the last one is also that of those that start later
+		r.replicas = append(r.replicas, r.start().ready())
+	}
 	return r
 }
 
@@ -373,7 +375,7 @@ func (r *routes) brokerKilled(t *testing.T) {
 	for _, s := range r.replicas {
 		s.ready()
 	}
-	eventually(t, 10*time.Second, func() error { // the connection may follow the route by a moment
+	eventually(t, pickUp+10*time.Second, func() error { // rocketmq-client-go looks for brokers every 30 s
 		for key, a := range r.sendAll("keep", all) {
 			if a.HTTPStatus != http.StatusCreated || a.Queue != before[key] {
 				return fmt.Errorf("%s: got %d %s, want queue %v", key, a.HTTPStatus, a.Raw, before[key])
