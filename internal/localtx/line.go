@@ -3,6 +3,7 @@ package localtx
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"time"
 
@@ -12,9 +13,11 @@ import (
 )
 
 // Ordered transactions of one topic and shard key stand in a line. Each takes an advisory lock on the two before its place,
-// and keeps it until its COMMIT is seen by others, so that places are in the order of the COMMITs. Nothing about
-// those before it is read inside the transaction: at a higher isolation level that would show what was there before the
-// lock. It is read after the COMMIT, when no earlier place can be taken any more.
+// and keeps it until its COMMIT is seen by others, so that places are in the order of the COMMITs. What is before it
+// is read after the COMMIT, when no earlier place can be taken any more, and what is delivered stays so.
+//
+// At the isolation levels whose snapshot lasts for the transaction, the lock has to come before the snapshot, or the
+// transaction would not see what those did for which it waited. There the session takes it, before BEGIN.
 
 // takeLine is the first statement after BEGIN. Locks of two lines with one hash are one lock: their transactions wait for
 // each other without need.
@@ -51,7 +54,7 @@ func (r *run) queueLock(batch *pgx.Batch) {
 
 // lockLine is queueLock for a transaction that runs in steps.
 func (r *run) lockLine(ctx context.Context, tx pgx.Tx) error {
-	if !r.attempt.Kind.Ordered {
+	if !r.attempt.Kind.Ordered || r.sessionLock {
 		return nil
 	}
 	_, err := tx.Exec(ctx, takeLine, r.line())
@@ -59,9 +62,28 @@ func (r *run) lockLine(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// lockSession lets the session take the lock, where the transaction's snapshot has to come later. The session keeps it
+// over the end of the transaction that this is.
+func (r *run) lockSession(ctx context.Context) error {
+	if !r.attempt.Kind.Ordered || !r.work.snapshot {
+		return nil
+	}
+	r.sessionLock = true
+	_, err := r.conn.Exec(ctx, fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = %d; SELECT pg_advisory_lock(%d); COMMIT`,
+		max(r.attempt.Kind.Timeout.Milliseconds(), 1), r.line()), pgx.QueryExecModeSimpleProtocol)
+	r.atLine = err != nil
+	return err
+}
+
+// unlockSession is what a session says that has taken the lock, after the end of its transaction.
+const unlockSession = `SELECT pg_advisory_unlock_all()`
+
 // queueAhead adds the look at what is ahead, after COMMIT, in the same round trip. A plan that was made while the table was
 // small would read all of it.
 func (r *run) queueAhead(batch *pgx.Batch) {
+	if r.sessionLock {
+		batch.Queue(unlockSession)
+	}
 	if !r.asksAhead() {
 		return
 	}
@@ -76,6 +98,12 @@ func (r *run) asksAhead() bool { return r.attempt.Kind.Ordered && !r.attempt.Out
 
 // readAhead takes the replies of queueAhead. The transaction is committed, whatever goes wrong here.
 func (r *run) readAhead(results pgx.BatchResults) {
+	if r.sessionLock {
+		if _, err := results.Exec(); err != nil {
+			return // then the connection is of no use any more, and its lock ends with it
+		}
+		r.sessionLock = false
+	}
 	if !r.asksAhead() {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +90,47 @@ func TestLinesAreInTheOrderOfCommits(t *testing.T) {
 		FROM txsvc.transactions) AS steps WHERE step <> 1`)
 	if inverted > 0 {
 		t.Errorf("%d of 300 transactions stand at the wrong place of their line", inverted)
+	}
+}
+
+// At the higher isolation levels transactions of one key wait for their line before they take a snapshot: they see what
+// those before them did, and none fails to serialize.
+func TestLinesAtHigherIsolation(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			runs := atomic.Int64{}
+			e := counting(t, withProgram("isolated", isolated{handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				runs.Add(1)
+				if strings.HasSuffix(in.ID, "7") {
+					return nil, &txn.Rejection{Message: "no"}
+				}
+				var n int
+				err := tx.QueryRow(ctx, strings.ReplaceAll(count, "@shard_key", "$1"), in.ShardKey).Scan(&n)
+				return map[string]int{"n": n}, err
+			}), level}))
+			var wg sync.WaitGroup
+			for i := range 60 {
+				wg.Go(func() {
+					o := e.store.Run(context.Background(), ordered("isolated", fmt.Sprint("tx-", i), "a"))
+					if want := map[bool]txn.OutcomeKind{true: txn.OutcomeRejected, false: txn.OutcomeCommitted}[i%10 == 7]; o.Kind != want {
+						t.Errorf("tx-%d: got %s, want %s: %v", i, outcomeNames[o.Kind], outcomeNames[want], o.Err)
+					}
+				})
+			}
+			wg.Wait()
+			if got := runs.Load(); got != 60 {
+				t.Errorf("60 transactions were run %d times", got)
+			}
+			if n := e.count(`(SELECT (result->>'n')::int - lag((result->>'n')::int) OVER (ORDER BY line) AS step
+				FROM txsvc.transactions WHERE state = 'committed') AS steps WHERE step <> 1`); n > 0 {
+				t.Errorf("%d stand at the wrong place of their line", n)
+			}
+			if n := e.count(`pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n > 0 {
+				t.Errorf("%d locks are left", n)
+			}
+		})
 	}
 }
 

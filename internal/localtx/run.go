@@ -81,10 +81,10 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool
 	r.overdue, r.lost = hang.Err() != nil, conn.Conn().IsClosed()
 	cancel()
 	if err == nil {
-		conn.Release()
+		s.release(ctx, conn, r.sessionLock)
 		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: r.row, Lease: r.lease, Head: r.head}, runDone
 	}
-	s.rollback(ctx, conn)
+	s.rollback(ctx, conn, r.sessionLock)
 	return s.judge(ctx, r, err)
 }
 
@@ -109,14 +109,26 @@ func (s *Store) acquire(ctx context.Context, timeout time.Duration) (*pgxpool.Co
 
 // rollback ends what is left of a failed local transaction and gives the connection back; where that fails, closing the
 // connection makes the server do the same.
-func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn) {
+func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn, locked bool) {
+	if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
+		ending, cancel := context.WithTimeout(ctx, hangTimeout)
+		defer cancel()
+		if _, err := conn.Exec(ending, `ROLLBACK`); err != nil {
+			_ = conn.Conn().Close(ending)
+		}
+	}
+	s.release(ctx, conn, locked)
+}
+
+// release gives a connection back, without the lock that its session may hold.
+func (s *Store) release(ctx context.Context, conn *pgxpool.Conn, locked bool) {
 	defer conn.Release()
-	if conn.Conn().IsClosed() || conn.Conn().PgConn().TxStatus() == 'I' {
+	if !locked || conn.Conn().IsClosed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
-	if _, err := conn.Exec(ctx, `ROLLBACK`); err != nil {
+	if _, err := conn.Exec(ctx, unlockSession); err != nil {
 		_ = conn.Conn().Close(ctx)
 	}
 }
@@ -132,6 +144,8 @@ type run struct {
 	row   *txn.Transaction
 	lease txn.Lease
 	head  bool // nothing of the line was pending before it
+
+	sessionLock bool // the session holds the line's lock
 	// What went wrong, for judge.
 	commitSent bool // COMMIT left with what failed
 	committing bool // the error is that of COMMIT itself
@@ -143,7 +157,8 @@ type run struct {
 }
 
 func (r *run) do(ctx context.Context) error {
-	if r.work.handle == nil && !r.reopen && !failpoint.Armed("local") {
+	locksFirst := r.work.snapshot && r.attempt.Kind.Ordered
+	if r.work.handle == nil && !r.reopen && !locksFirst && !failpoint.Armed("local") {
 		return r.pipeline(ctx)
 	}
 	return r.step(ctx)

@@ -23,6 +23,9 @@ var (
 
 // step runs a local transaction in several round trips.
 func (r *run) step(ctx context.Context) error {
+	if err := r.lockSession(ctx); err != nil {
+		return err
+	}
 	tx, err := r.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: r.beginSteps()})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 // work is a program with its input: what runs have to do.
 type work struct {
 	begin      string
+	snapshot   bool                                                          // what is seen is what was there at the first statement
 	handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
 	statements []Statement
 	result     json.RawMessage
@@ -30,7 +31,11 @@ func inputOf(a *txn.Attempt) Input {
 
 // plan finds out what there is to do, without the database.
 func plan(p Program, in Input) (work, error) {
-	w := work{begin: beginStatement(p)}
+	level := levelOf(p)
+	w := work{begin: "BEGIN", snapshot: level == pgx.RepeatableRead || level == pgx.Serializable}
+	if level != "" { // it cannot be set later: the row comes first
+		w.begin += " ISOLATION LEVEL " + string(level)
+	}
 	switch p := p.(type) {
 	case Planner:
 		plan, err := planSafely(p, in)
@@ -46,19 +51,15 @@ func plan(p Program, in Input) (work, error) {
 	return w, nil
 }
 
-// beginStatement is BEGIN, with the program's isolation level. It cannot be set later: the row comes first.
-func beginStatement(p Program) string {
-	var level pgx.TxIsoLevel
+// levelOf returns the isolation level of a program; empty is the database's default.
+func levelOf(p Program) pgx.TxIsoLevel {
 	switch p := p.(type) {
 	case SQL:
-		level = p.Isolation
+		return p.Isolation
 	case Isolated:
-		level = p.Isolation()
+		return p.Isolation()
 	}
-	if level == "" {
-		return "BEGIN"
-	}
-	return "BEGIN ISOLATION LEVEL " + string(level)
+	return ""
 }
 
 func planSafely(p Planner, in Input) (plan Plan, err error) {
