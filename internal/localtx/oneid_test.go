@@ -65,6 +65,7 @@ func TestIDRunningTooLong(t *testing.T) {
 	t.Parallel()
 	e := setup(t, withTables(gate), withProgram("gated", statements(`SELECT FROM gate FOR UPDATE`)))
 	open := e.lock(`SELECT FROM gate FOR UPDATE`)
+	e.connected(2) // a new connection may take longer than the timeout below
 	first := e.inBackground(attempt("gated", "tx-1", `{}`, time.Minute))
 	e.awaitWaiters(1)
 	o := e.store.Run(t.Context(), attempt("gated", "tx-1", `{}`, 100*time.Millisecond))

@@ -98,6 +98,18 @@ func newPool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
+// connected makes the store's pool hold so many connections.
+func (e *env) connected(n int) {
+	e.t.Helper()
+	for range n {
+		conn, err := e.pool.Acquire(e.t.Context())
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+}
+
 func (e *env) exec(sql string, args ...any) {
 	e.t.Helper()
 	if len(args) == 0 {
