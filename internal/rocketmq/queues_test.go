@@ -15,6 +15,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -165,6 +166,7 @@ func TestBrokersThatFail(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	fixtures[0].nameServerForgets("broker-a", "broker-b")
 	stack.Broker(1).Kill()
 	for _, f := range fixtures {
 		f.brokerIsMissing("broker-b")
@@ -210,6 +212,39 @@ func (f *fixture) halfMessageIsTakenBack(i *inquiries) error {
 		return fmt.Errorf("%s: the broker asked %d times about the half message that was taken back", f.transport, got)
 	}
 	return nil
+}
+
+// nameServerForgets: for a while the name server knows of the topic what the one broker has, and lists the other one. What
+// that one has is not taken for removed.
+func (f *fixture) nameServerForgets(told, other string) {
+	f.t.Helper()
+	eventually(f.t, time.Minute, func() error { // the other one tells it again every 10 s: that may come too early
+		if err := f.reader.ForgetTopic(f.t.Context(), f.topic); err != nil {
+			return err
+		}
+		both := remoting.QueueData{Broker: told, Read: topicQueues, Write: topicQueues, Perm: remoting.PermRead | remoting.PermWrite}
+		if err := f.reader.ChangeTopic(f.t.Context(), f.topic, both); err != nil {
+			return err
+		}
+		removed, err := f.client.Removed(f.t.Context(), f.topic, txn.Queue{Broker: other, ID: 0})
+		if removed {
+			f.t.Fatalf("a queue that %s has is taken for removed", other)
+		}
+		route := f.client.remote.KnownRoute(f.topic)
+		if _, known := shareOf(route, other); err != nil || known || route == nil {
+			return fmt.Errorf("the name server was not seen without the topic on %s (%w)", other, err)
+		}
+		return nil
+	})
+	eventually(f.t, 30*time.Second, func() error {
+		if err := f.client.Renew(f.t.Context(), f.topic); err != nil {
+			return err
+		}
+		if queues, err := f.client.Queues(f.t.Context(), f.topic); err != nil || len(queues) != 2*topicQueues {
+			return fmt.Errorf("%d queues (%w)", len(queues), err)
+		}
+		return nil
+	})
 }
 
 func (f *fixture) brokerIsMissing(broker string) {

@@ -116,15 +116,18 @@ func shareOf(route *remoting.Route, broker string) (remoting.QueueData, bool) {
 }
 
 // Removed says whether the queue was removed for good: its broker is there, and does not have it. It asks a name server,
-// unless one has answered a moment ago. An error says that it is not known: the topic as a whole is missing, or its
-// broker; where no name server answers, the last answer counts.
+// unless one has answered a moment ago; where none answers, the last answer counts. What name servers miss for a while, the
+// broker may have: it has the last word. An error says that it is not known: the topic as a whole is missing, or its broker.
 func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, error) {
 	route, err := c.latest(ctx, topic)
 	if err != nil {
 		return false, routeError(topic, err)
 	}
 	if share, ok := shareOf(route, q.Broker); ok {
-		return q.ID >= share.Read, nil
+		if q.ID < share.Read {
+			return false, nil
+		}
+		return c.lacks(ctx, topic, q)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -135,7 +138,22 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 	if !slices.Contains(masters, q.Broker) {
 		return false, errors.New("name servers do not list the broker " + q.Broker)
 	}
-	return true, nil
+	return c.lacks(ctx, topic, q)
+}
+
+// lacks asks the broker whether it has no such queue. One that cannot be asked, older than RocketMQ 5, is taken to have told
+// the name servers all.
+func (c *Client) lacks(ctx context.Context, topic string, q txn.Queue) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	share, err := c.remote.TopicShare(ctx, q.Broker, topic)
+	switch {
+	case remoting.IsCode(err, remoting.CodeTopicNotExist), remoting.IsCode(err, remoting.CodeNotSupported):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("asking the broker whether it has the queue: %w", err)
+	}
+	return q.ID >= share.Read, nil
 }
 
 // latest returns a recent route, or the last one when no name server answers.

@@ -90,5 +90,29 @@ func (c *Client) DeleteTopic(ctx context.Context, topic string) error {
 		}
 	}
 	c.forgetRoute(topic)
+	return c.ForgetTopic(ctx, topic)
+}
+
+// ForgetTopic removes a topic from the name servers alone. A broker that has it tells them again, within 60 s.
+func (c *Client) ForgetTopic(ctx context.Context, topic string) error {
 	return c.names.askAll(ctx, &request{op: "forget topic", code: codeForgetTopic, header: fieldList{{fieldTopic, topic}}})
+}
+
+// TopicShare asks a broker itself what it has of a topic (GET_TOPIC_CONFIG, since RocketMQ 5.0). Nothing is a BrokerError
+// with CodeTopicNotExist.
+func (c *Client) TopicShare(ctx context.Context, broker, topic string) (QueueData, error) {
+	req := &request{op: "topic's configuration", code: codeTopicConfig, header: fieldList{{fieldTopic, topic}}}
+	reply, err := c.callBroker(ctx, broker, req, time.Time{})
+	if err != nil {
+		return QueueData{}, err
+	}
+	var data struct {
+		ReadQueueNums  int `json:"readQueueNums"`
+		WriteQueueNums int `json:"writeQueueNums"`
+		Perm           int `json:"perm"`
+	}
+	if err := unmarshalLoose(reply.Body, &data); err != nil {
+		return QueueData{}, fmt.Errorf("topic's configuration: %w", err)
+	}
+	return QueueData{Broker: broker, Read: data.ReadQueueNums, Write: data.WriteQueueNums, Perm: data.Perm}, nil
 }

@@ -18,4 +18,5 @@ const (
 	codeForgetTopic      = 216 // at a name server
 	codeSendV2           = 310
 	codeSendBatch        = 320
+	codeTopicConfig      = 351
 )
