@@ -67,13 +67,12 @@ var (
 			SELECT id, line FROM txsvc.transactions
 			WHERE topic = $4 AND shard_key = k.shard_key AND ordered AND delivery = 'pending' ORDER BY line LIMIT $2) AS r),
 	locked AS MATERIALIZED (
-		SELECT t.id, t.lease_until, `+bodySize+` AS size FROM txsvc.transactions AS t
-		WHERE t.id IN (SELECT id FROM standing) AND t.delivery = 'pending' AND t.lease_until <= now() AND t.broker = ANY ($3)
-		FOR UPDATE SKIP LOCKED),
+		SELECT s.id, s.shard_key, s.line, s.place, l.lease_until, l.size FROM standing AS s, LATERAL (
+			SELECT lease_until, `+bodySize+` AS size FROM txsvc.transactions
+			WHERE id = s.id AND delivery = 'pending' AND lease_until <= now() AND broker = ANY ($3) LIMIT 1 FOR UPDATE SKIP LOCKED) AS l),
 	`+fmt.Sprintf(within, `shard_key, line`, `(
-		SELECT s.id, s.shard_key, s.line, l.lease_until, l.size, s.place,
-			count(l.id) OVER (PARTITION BY s.shard_key ORDER BY s.line) AS had
-		FROM standing AS s LEFT JOIN locked AS l ON l.id = s.id) AS runs WHERE place = had`, claimBytes), byLine)
+		SELECT id, shard_key, line, lease_until, size, place, row_number() OVER (PARTITION BY shard_key ORDER BY line) AS had
+		FROM locked) AS runs WHERE place = had`, claimBytes), byLine)
 
 	// dueLines goes from one line to the next by its head, so that the lengths of the lines do not matter.
 	dueLines = `WITH RECURSIVE heads AS (
