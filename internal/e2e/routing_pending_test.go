@@ -79,7 +79,11 @@ func (r *routes) pendingRemoved(t *testing.T) {
 	if got := strings.Count(s.log.String(), "the queue of a message that waits was removed"); got != removed {
 		t.Errorf("%d messages are told to have got another queue, want %d", got, removed)
 	}
-	if got := s.metric(`txsvc_deliveries_total{path="resolver",result="rerouted"}`) + s.metric(`txsvc_deliveries_total{path="relay",result="rerouted"}`); got != float64(removed) {
+	got := 0.0
+	for _, path := range []string{"resolver", "relay", "checkback"} {
+		got += s.metric(`txsvc_deliveries_total{path="` + path + `",result="rerouted"}`)
+	}
+	if got != float64(removed) {
 		t.Errorf("%v are counted, want %d", got, removed)
 	}
 	if got := s.metric("txsvc_duplicates_suspected_total"); got != 0 {

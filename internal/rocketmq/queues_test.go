@@ -176,6 +176,7 @@ func TestBrokersThatFail(t *testing.T) {
 	}
 	for _, f := range fixtures {
 		f.brokerIsBack("broker-b")
+		f.awaitQueues(2 * topicQueues)
 	}
 	stack.Namesrv().Kill()
 	for _, f := range fixtures { // deliveries go on by what is known
@@ -226,6 +227,12 @@ func (f *fixture) nameServerForgets(told, other string) {
 		if err := f.reader.ChangeTopic(f.t.Context(), f.topic, both); err != nil {
 			return err
 		}
+		if err := poll(3*time.Second, func() error { _, err := f.reader.RefreshRoute(f.t.Context(), f.topic); return err }); err != nil {
+			return err
+		}
+		if err := f.client.Renew(f.t.Context(), f.topic); err != nil {
+			return err
+		}
 		removed, err := f.client.Removed(f.t.Context(), f.topic, txn.Queue{Broker: other, ID: 0})
 		if removed {
 			f.t.Fatalf("a queue that %s has is taken for removed", other)
@@ -236,11 +243,17 @@ func (f *fixture) nameServerForgets(told, other string) {
 		}
 		return nil
 	})
+	f.awaitQueues(2 * topicQueues)
+}
+
+// awaitQueues waits until the client knows that the topic has so many.
+func (f *fixture) awaitQueues(n int) {
+	f.t.Helper()
 	eventually(f.t, 30*time.Second, func() error {
 		if err := f.client.Renew(f.t.Context(), f.topic); err != nil {
 			return err
 		}
-		if queues, err := f.client.Queues(f.t.Context(), f.topic); err != nil || len(queues) != 2*topicQueues {
+		if queues, err := f.client.Queues(f.t.Context(), f.topic); err != nil || len(queues) != n {
 			return fmt.Errorf("%d queues (%w)", len(queues), err)
 		}
 		return nil
