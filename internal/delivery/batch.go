@@ -38,12 +38,33 @@ func (r *relay) send(ctx context.Context, claims []txn.Claim) map[string]bool {
 	}
 	_ = g.Wait()
 	all := make(map[string]bool, len(claims))
+	var sent []txn.Claim
 	for _, s := range order {
 		for id := range s.delivered {
 			all[id] = true
 		}
+		sent = append(sent, s.sent...)
 	}
+	r.mark(ctx, sent)
 	return all
+}
+
+// mark notes what was sent before more is claimed: of a large backlog, marks that came later would be overtaken by the ends
+// of the leases.
+func (r *relay) mark(ctx context.Context, sent []txn.Claim) {
+	if len(sent) == 0 {
+		return
+	}
+	ids, now := make([]string, len(sent)), time.Now()
+	for i, c := range sent {
+		ids[i] = c.Message.TxID
+	}
+	if err := r.store.MarkAll(ctx, ids, now); err != nil {
+		r.log.DebugContext(ctx, "marking messages delivered; it is tried again", "error", err)
+		for _, c := range sent {
+			r.store.MarkDelivered(c.Message.TxID, now, c.Ordered)
+		}
+	}
 }
 
 // sending is the work on claimed rows of one topic and queue.
@@ -51,6 +72,7 @@ type sending struct {
 	*relay
 	claims    []txn.Claim
 	delivered map[string]bool // by id
+	sent      []txn.Claim     // of these, those that were sent now
 	stopped   map[string]bool // shard keys of ordered rows of which one was not delivered
 	halted    bool            // nothing can be sent any more
 	why       string
@@ -239,9 +261,9 @@ func (s *sending) transmit(ctx context.Context, claims []txn.Claim) error {
 
 func (s *sending) done(claims []txn.Claim) {
 	now := time.Now()
+	s.sent = append(s.sent, claims...)
 	for _, c := range claims {
 		s.delivered[c.Message.TxID] = true
-		s.store.MarkDelivered(c.Message.TxID, now, c.Ordered)
 		s.metrics.Delivered("relay", c.Message.Topic, c.Message.Queue)
 		if c.Attempts > 1 {
 			s.recounts.add(c, now)

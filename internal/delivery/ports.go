@@ -33,6 +33,8 @@ type Store interface {
 	// the lease was lost.
 	Reroute(ctx context.Context, lease txn.Lease, route txn.Route, uniqKey, reason string) (bool, error)
 	MarkDelivered(id string, at time.Time, ordered bool)
+	// MarkAll is MarkDelivered for many, and returns when the table says so.
+	MarkAll(ctx context.Context, ids []string, at time.Time) error
 	// FlushMarks returns when all marks are in the table.
 	FlushMarks(ctx context.Context) error
 	// Pending counts what is not known to be visible.

@@ -48,7 +48,7 @@ func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, 
 const giveBack = `UPDATE txsvc.transactions t SET lease_until = clock_timestamp() + $3::interval, attempts = t.attempts - $4::int,
 		last_error = coalesce(nullif($5, ''), t.last_error)
 	FROM unnest($1::text[], $2::bigint[]) AS l (id, epoch)
-	WHERE t.id = l.id AND t.lease_epoch = l.epoch AND t.delivery = 'pending'`
+	WHERE t.id = l.id AND t.lease_epoch = l.epoch AND ` + isPending
 
 // GiveBack is Defer for leases of which nothing was sent: the next holder may rely on that.
 func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Duration, reason string) error {

@@ -145,6 +145,16 @@ func (m *marker) forget(ids []string) {
 	}
 }
 
+const (
+	// A plan that was made while the table was small reads all of it, and would be kept until its statistics are renewed.
+	markSettings = `SELECT set_config('synchronous_commit', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true),
+		set_config('enable_seqscan', 'off', true)`
+
+	// isPending is t.delivery = 'pending' in a form that no index is for: rows are to be found by their ids. Those of a backlog
+	// that has come since statistics were gathered are taken for few, and all of them would be read for each statement.
+	isPending = `t.delivery || '' = 'pending'`
+)
+
 func (m *marker) write(ctx context.Context, ids []string, marks map[string]time.Time) error {
 	at := make([]time.Time, len(ids))
 	for i, id := range ids {
@@ -152,13 +162,11 @@ func (m *marker) write(ctx context.Context, ids []string, marks map[string]time.
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`BEGIN`)
-	batch.Queue(`SET LOCAL synchronous_commit TO off`)
-	// A plan that was made while the table was small reads all of it, and would be kept until its statistics are renewed.
-	batch.Queue(`SET LOCAL plan_cache_mode TO force_custom_plan`)
+	batch.Queue(markSettings)
 	batch.Queue(`UPDATE txsvc.transactions t
 		SET delivery = 'delivered', delivered_at = m.at, body = CASE WHEN t.kind = ANY ($3) THEN t.body END, lease_until = NULL, last_error = NULL
 		FROM unnest($1::text[], $2::timestamptz[]) AS m (id, at)
-		WHERE t.id = m.id AND t.delivery = 'pending'`, ids, at, m.keep)
+		WHERE t.id = m.id AND `+isPending, ids, at, m.keep)
 	batch.Queue(`COMMIT`)
 	return m.pool.SendBatch(ctx, batch).Close()
 }

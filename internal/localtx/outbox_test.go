@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -182,4 +183,54 @@ func TestListenHearsNotify(t *testing.T) {
 	eventually(t, "call on the new connection", func() bool { return heard.Load() > before })
 	cancel()
 	wg.Wait()
+}
+
+// A large backlog is not read for each statement about some of its rows, also when nothing has counted its rows.
+func TestBacklogIsNotRead(t *testing.T) {
+	t.Parallel()
+	const n = 20_000
+	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }))
+	e.exec(`ALTER TABLE txsvc.transactions SET (autovacuum_enabled = false)`)
+	e.exec(insertPending, n/20, 100, 110, false)
+	e.exec(insertPending, n/20, 0, 10, true)
+	read := func() int64 {
+		e.exec(`SELECT pg_stat_force_next_flush()`)
+		return value[int64](e, `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'transactions')
+			+ (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'transactions')`)
+	}
+	start := read()
+	for range 5 {
+		claims := append(e.claimOutbox("t", 50), e.claimLines(10, "k1", "k2", "k3")...)
+		if len(claims) != 80 {
+			t.Fatalf("got %d claims, want 80", len(claims))
+		}
+		var leases []txn.Lease
+		var ids []string
+		for i, c := range claims {
+			if i%2 == 0 {
+				ids = append(ids, c.Lease.ID)
+			} else {
+				leases = append(leases, c.Lease)
+			}
+		}
+		if err := e.store.GiveBack(t.Context(), leases, 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.store.MarkAll(t.Context(), ids, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.store.Groups(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := e.store.DueLines(t.Context(), "t", "", brokers, 100); err != nil {
+			t.Fatal(err)
+		}
+		e.exec(`UPDATE txsvc.transactions SET lease_until = now() - interval '1 h' WHERE id = ANY ($1)`, []string{"k1-1"})
+	}
+	session := value[int](&env{t: t, side: e.pool}, `SELECT pg_backend_pid()`)
+	e.pool.Reset() // a session tells what it has read when it ends
+	eventually(t, "end of the session", func() bool { return e.count(`pg_stat_activity WHERE pid = $1`, session) == 0 })
+	if got := read() - start; got > n/2 {
+		t.Errorf("%d entries were read of a backlog of %d", got, n)
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,6 +71,17 @@ func (s *Store) Find(ctx context.Context, id string) (*txn.Transaction, error) {
 // MarkDelivered notes that the message is visible; see txn.Store.
 func (s *Store) MarkDelivered(id string, at time.Time, ordered bool) {
 	s.marker.add(id, stamp(at), ordered)
+}
+
+// MarkAll is MarkDelivered for many messages, and returns when the table says so.
+func (s *Store) MarkAll(ctx context.Context, ids []string, at time.Time) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	marks := make(map[string]time.Time, len(ids))
+	for _, id := range ids {
+		marks[id] = stamp(at)
+	}
+	return s.marker.write(ctx, slices.Sorted(maps.Keys(marks)), marks)
 }
 
 // FlushMarks returns when what was marked before is in the table.
