@@ -248,6 +248,27 @@ func (s *service) signal(sig syscall.Signal) {
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatal(err)
 	}
+	if sig == stopSignal {
+		eventually(s.t, readyTimeout, s.stands)
+	}
+}
+
+// stands tells whether every thread has stopped: on a loaded machine some still run a while after the signal.
+func (s *service) stands() error {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if _, rest, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(rest, "T") {
+			return fmt.Errorf("a thread still runs: %s", stat)
+		}
+	}
+	return nil
 }
 
 func (s *service) kill() {
