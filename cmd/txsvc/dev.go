@@ -118,26 +118,34 @@ func (c *devCommand) writeDevFile(s settings) error {
 	return os.WriteFile(filepath.Join(c.Dir, devFile), []byte(text), 0o600)
 }
 
-// readDevFile returns the name servers of a running txsvc dev, or none.
-func readDevFile(dir string) []string {
-	if value := readDevValue(dir, "TXSVC_NAMESERVERS"); value != "" {
-		return strings.Split(value, ",")
+// completeFromDev fills in what a running txsvc dev knows, unless name servers are given, and says whether one runs in the
+// directory.
+func completeFromDev(dir string, c *cluster, databaseURL *string) bool {
+	if len(c.Nameservers) > 0 {
+		return false
 	}
-	return nil
+	env := readDevEnv(dir)
+	if value := env["TXSVC_NAMESERVERS"]; value != "" {
+		c.Nameservers = strings.Split(value, ",")
+	}
+	if *databaseURL == "" {
+		*databaseURL = env["TXSVC_DATABASE_URL"]
+	}
+	return len(c.Nameservers) > 0
 }
 
-// readDevValue returns a variable of a running txsvc dev, or "".
-func readDevValue(dir, name string) string {
+// readDevEnv returns how to reach a running txsvc dev; nothing when none runs there.
+func readDevEnv(dir string) map[string]string {
 	text, err := os.ReadFile(filepath.Join(dir, devFile)) //nolint:gosec // the directory is the user's own choice
 	if err != nil {
-		return ""
+		return nil
 	}
+	env := make(map[string]string)
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "export "+name+"="); ok {
-			return strings.Trim(value, "'")
-		}
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		env[name] = strings.Trim(value, "'")
 	}
-	return ""
+	return env
 }
 
 // welcome tells what to try: the shipped order where it is served, else the first kind's topic.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/devstack"
@@ -50,13 +49,7 @@ type routeSource struct {
 
 // complete fills in what a running txsvc dev knows.
 func (s *routeSource) complete() {
-	if len(s.Nameservers) == 0 {
-		s.Nameservers = readDevFile(s.Dir)
-		s.dev = len(s.Nameservers) > 0
-		if s.DatabaseURL == "" {
-			s.DatabaseURL = readDevValue(s.Dir, "TXSVC_DATABASE_URL")
-		}
-	}
+	s.dev = completeFromDev(s.Dir, &s.cluster, &s.DatabaseURL)
 	if s.LogLevel == "info" {
 		s.LogLevel = "warn" // for people
 	}
@@ -101,25 +94,7 @@ func (s *routeSource) destinations(topic string) (plain txn.Destination, kinds [
 
 // connected calls do with a client that has asked the name servers.
 func (s *routeSource) connected(ctx context.Context, out output, do func(*rocketmq.Client) error) error {
-	if err := s.cluster.validate(); err != nil {
-		return fmt.Errorf("%w; no txsvc dev runs in %s", err, s.Dir)
-	}
-	b := broker{cluster: s.cluster, producer: producer{Group: "txsvc-route", Transport: string(rocketmq.TransportNative)}}
-	mq, err := rocketmq.New(b.config(s.logger(out.stderr)))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = mq.Close(closing)
-	}()
-	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := mq.Start(startCtx, nil, nil); err != nil {
-		return err
-	}
-	return do(mq)
+	return s.cluster.connected(ctx, s.Dir, "txsvc-route", s.logger(out.stderr), do)
 }
 
 // withStore calls do with the database.

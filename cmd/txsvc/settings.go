@@ -44,16 +44,16 @@ type broker struct {
 	producer
 }
 
-func (b cluster) validate() error {
-	if len(b.Nameservers) == 0 {
+func (c cluster) validate() error {
+	if len(c.Nameservers) == 0 {
 		return errors.New("TXSVC_NAMESERVERS is not set: it names RocketMQ's name servers, e.g. 127.0.0.1:9876")
 	}
-	for _, ns := range b.Nameservers {
+	for _, ns := range c.Nameservers {
 		if _, _, err := net.SplitHostPort(ns); err != nil {
 			return fmt.Errorf("TXSVC_NAMESERVERS: %q is not host:port", ns)
 		}
 	}
-	if (b.AccessKey == "") != (b.SecretKey == "") {
+	if (c.AccessKey == "") != (c.SecretKey == "") {
 		return errors.New("TXSVC_ROCKETMQ_ACCESS_KEY and TXSVC_ROCKETMQ_SECRET_KEY come together")
 	}
 	return nil

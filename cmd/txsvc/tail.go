@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,18 +25,23 @@ type tailCommand struct {
 
 // Run prints messages until a signal comes.
 func (c *tailCommand) Run(ctx context.Context, out output) error {
-	if len(c.Nameservers) == 0 {
-		c.Nameservers = readDevFile(c.Dir)
-	}
-	if err := c.cluster.validate(); err != nil {
-		return fmt.Errorf("%w; no txsvc dev runs in %s", err, c.Dir)
-	}
+	completeFromDev(c.Dir, &c.cluster, new(string))
 	if c.LogLevel == "info" {
 		c.LogLevel = "warn" // for people
 	}
-	// A group of its own: it is never asked about half messages.
-	b := broker{cluster: c.cluster, producer: producer{Group: "txsvc-tail", Transport: string(rocketmq.TransportNative)}}
-	mq, err := rocketmq.New(b.config(c.logger(out.stderr)))
+	return c.cluster.connected(ctx, c.Dir, "txsvc-tail", c.logger(out.stderr), func(mq *rocketmq.Client) error {
+		return c.print(ctx, mq, out.stdout)
+	})
+}
+
+// connected calls do with a client that has asked the name servers. The group is one of its own: it is never asked about
+// half messages. dir is where a txsvc dev was looked for.
+func (c cluster) connected(ctx context.Context, dir, group string, log *slog.Logger, do func(*rocketmq.Client) error) error {
+	if err := c.validate(); err != nil {
+		return fmt.Errorf("%w; no txsvc dev runs in %s", err, dir)
+	}
+	b := broker{cluster: c, producer: producer{Group: group, Transport: string(rocketmq.TransportNative)}}
+	mq, err := rocketmq.New(b.config(log))
 	if err != nil {
 		return err
 	}
@@ -50,7 +56,7 @@ func (c *tailCommand) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	return c.print(ctx, mq, out.stdout)
+	return do(mq)
 }
 
 func (c *tailCommand) print(ctx context.Context, mq *rocketmq.Client, w io.Writer) error {

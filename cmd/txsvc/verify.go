@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -150,15 +149,7 @@ func tellProgress(run *verify.Run, done <-chan struct{}, log *slog.Logger) {
 
 // stack is what to check: by default, a txsvc dev on this machine.
 func (c *verifyCommand) stack() (verify.Stack, error) {
-	if len(c.Nameservers) == 0 {
-		env := readDevEnv(c.Dir)
-		if ns := env["TXSVC_NAMESERVERS"]; ns != "" {
-			c.Nameservers = strings.Split(ns, ",")
-		}
-		if c.DatabaseURL == "" {
-			c.DatabaseURL = env["TXSVC_DATABASE_URL"]
-		}
-	}
+	completeFromDev(c.Dir, &c.cluster, &c.DatabaseURL)
 	if err := c.cluster.validate(); err != nil {
 		return verify.Stack{}, fmt.Errorf("%w; no txsvc dev runs in %s", err, c.Dir)
 	}
@@ -238,18 +229,4 @@ func (c *verifyCommand) kinds() ([]verify.KindLoad, error) {
 		list = append(list, *k)
 	}
 	return list, nil
-}
-
-// readDevEnv returns how to reach a running txsvc dev; nothing when none runs there.
-func readDevEnv(dir string) map[string]string {
-	text, err := os.ReadFile(filepath.Join(dir, devFile)) //nolint:gosec // the directory is the user's own choice
-	if err != nil {
-		return nil
-	}
-	env := make(map[string]string)
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		env[name] = strings.Trim(value, "'")
-	}
-	return env
 }
