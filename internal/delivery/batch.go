@@ -121,34 +121,14 @@ func (s *sending) verified(ctx context.Context) (unsent []txn.Claim) {
 	return unsent
 }
 
-// state is what is known of a message before it is sent.
-type state int
-
-const (
-	absent state = iota
-	visible
-	unclear // and the row is given back
-)
-
-// look asks the broker's index for a message that an earlier holder may have sent.
+// look finds out, when it can be, what became of a message that an earlier holder may have sent.
 func (s *sending) look(ctx context.Context, c txn.Claim) state {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !s.evidence.settled(c.Half.Broker, c.FreeSince.Add(-s.timing.Quiet()), time.Now()) {
-		s.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed or dropped by the broker")
+	if !s.settled(ctx, c) {
 		return unclear
 	}
-	copies, err := s.broker.Visible(ctx, c.Message, c.CreatedAt.Add(-clockSkew))
-	switch {
-	case err != nil:
-		s.failed(ctx, c, "relay", err)
-		return unclear
-	case copies > 0:
-		s.found(ctx, c, "relay", copies)
-		return visible
-	default:
-		return absent
-	}
+	return s.seen(ctx, c, "relay")
 }
 
 func (s *sending) stop(c txn.Claim) {

@@ -185,23 +185,13 @@ func (r *Resolver) claimDue(ctx context.Context, brokers []string) ([]txn.Claim,
 func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !r.evidence.settled(c.Half.Broker, c.FreeSince.Add(-r.timing.Quiet()), time.Now()) {
-		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed or dropped by the broker")
+	if !r.settled(ctx, c) || r.reroute(ctx, c, path) {
 		return false
 	}
-	if r.reroute(ctx, c, path) {
-		return false
+	if seen := r.seen(ctx, c, path); seen != absent {
+		return seen == visible
 	}
-	copies, err := r.broker.Visible(ctx, c.Message, c.CreatedAt.Add(-clockSkew))
-	switch {
-	case err != nil:
-		r.failed(ctx, c, path, err)
-		return false
-	case copies > 0:
-		r.found(ctx, c, path, copies)
-		return true
-	}
-	err = r.broker.End(ctx, c.Half, txn.DecisionCommit, c.Lease.WriteBefore)
+	err := r.broker.End(ctx, c.Half, txn.DecisionCommit, c.Lease.WriteBefore)
 	if errors.Is(err, txn.ErrHalfGone) {
 		r.log.WarnContext(ctx, "the broker no longer has the half message, sending the stored body", "id", c.Message.TxID, "error", err)
 		err = r.broker.Send(ctx, c.Message, c.Lease.WriteBefore)
@@ -214,6 +204,39 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 	r.recounts.add(c, time.Now())
 	r.metrics.Delivered(path, c.Message.Topic, c.Message.Queue)
 	return true
+}
+
+// settled says whether what earlier holders sent is executed or dropped; if not, the row is given back.
+func (r *Resolver) settled(ctx context.Context, c txn.Claim) bool {
+	settled := r.evidence.settled(c.Half.Broker, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
+	if !settled {
+		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed or dropped by the broker")
+	}
+	return settled
+}
+
+// state is what is known of a message before it is sent.
+type state int
+
+const (
+	absent state = iota
+	visible
+	unclear // and the row is given back
+)
+
+// seen asks the broker's index for a message that an earlier holder may have made visible.
+func (r *Resolver) seen(ctx context.Context, c txn.Claim, path string) state {
+	copies, err := r.broker.Visible(ctx, c.Message, c.CreatedAt.Add(-clockSkew))
+	switch {
+	case err != nil:
+		r.failed(ctx, c, path, err)
+		return unclear
+	case copies > 0:
+		r.found(ctx, c, path, copies)
+		return visible
+	default:
+		return absent
+	}
 }
 
 func (r *Resolver) found(ctx context.Context, c txn.Claim, path string, copies int) {
