@@ -45,8 +45,8 @@ func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, 
 }
 
 // giveBack is Defer for many rows. What was certainly not sent does not count as an attempt.
-const giveBack = `UPDATE txsvc.transactions t SET lease_until = clock_timestamp() + $3::interval, attempts = t.attempts - $4::int,
-		last_error = coalesce(nullif($5, ''), t.last_error)
+const giveBack = `UPDATE txsvc.transactions t SET lease_until = clock_timestamp() + $3::interval, attempts = t.attempts - 1,
+		last_error = coalesce(nullif($4, ''), t.last_error)
 	FROM unnest($1::text[], $2::bigint[]) AS l (id, epoch)
 	WHERE t.id = l.id AND t.lease_epoch = l.epoch AND ` + isPending
 
@@ -58,7 +58,7 @@ func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Dura
 	for i, lease := range leases {
 		ids[i], epochs[i] = lease.ID, lease.Epoch
 	}
-	if _, err := s.pool.Exec(ctx, giveBack, pgx.QueryExecModeCacheDescribe, ids, epochs, wait, 1, reason); err != nil {
+	if _, err := s.pool.Exec(ctx, giveBack, pgx.QueryExecModeCacheDescribe, ids, epochs, wait, reason); err != nil {
 		return fmt.Errorf("giving %d leases back: %w", len(leases), err)
 	}
 	return nil

@@ -122,18 +122,18 @@ const selectColumns = `id, kind, state, delivery, abandoned, request_hash, shard
 	broker, queue_id, selector, reason, uniq_key, result, rejection, created_at, decided_at, delivered_at, expires_at, ordered,
 	coalesce(last_error, ''), coalesce(lease_until = 'infinity', false)`
 
-// scanTransaction reads selectColumns, and after them extra.
-func scanTransaction(row pgx.Row, extra ...any) (*txn.Transaction, error) {
+// scanTransaction reads selectColumns.
+func scanTransaction(row pgx.Row) (*txn.Transaction, error) {
 	var t txn.Transaction
 	var result *string
 	var rejection, properties []byte
 	var decided, delivered, expires *time.Time
-	dest := append([]any{
+	err := row.Scan(
 		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.RequestHash, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
 		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID, &result, &rejection,
 		&t.CreatedAt, &decided, &delivered, &expires, &t.Ordered, &t.Trouble, &t.Parked,
-	}, extra...)
-	if err := row.Scan(dest...); err != nil {
+	)
+	if err != nil {
 		return nil, err
 	}
 	t.Route.Selector, t.Route.Lane, _ = strings.Cut(t.Route.Selector, laneMark)

@@ -15,11 +15,10 @@ import (
 // SendBatch is Send for several messages of one topic and queue; see delivery.Broker.
 func (c *Client) SendBatch(ctx context.Context, messages []txn.Message, writeBefore time.Time) error {
 	first := &messages[0]
-	request := &remoting.BatchRequest{
-		Topic: first.Topic, QueueID: first.Queue.ID, Messages: make([]remoting.BatchMessage, len(messages)), WriteBefore: writeBefore,
-	}
+	request := batchRequest(messages)
+	request.WriteBefore = writeBefore
 	for i := range messages {
-		request.Messages[i] = c.batchMessage(&messages[i])
+		request.Messages[i].Properties = append(request.Messages[i].Properties, notesOfCommit(c.remote.Group(), &messages[i])...)
 	}
 	return c.relay(first.Topic, func() (remoting.SendResult, error) { return c.remote.SendBatch(ctx, first.Queue.Broker, request) })
 }
@@ -64,12 +63,7 @@ func relayError(topic string, err error) error {
 
 // Size is what the message takes of a batch, in bytes.
 func (c *Client) Size(m txn.Message) int {
-	message := c.batchMessage(&m)
+	message := batchMessage(&m)
+	message.Properties = append(message.Properties, notesOfCommit(c.remote.Group(), &m)...)
 	return message.Size()
-}
-
-func (c *Client) batchMessage(m *txn.Message) remoting.BatchMessage {
-	return remoting.BatchMessage{
-		UniqKey: m.UniqKey, Properties: append(properties(m), notesOfCommit(c.remote.Group(), m)...), Body: m.Body,
-	}
 }

@@ -47,22 +47,6 @@ type Router interface {
 	Route(ctx context.Context, d Destination, in SelectorInput) (Route, error)
 }
 
-// DirectRouter chooses among the queues that the broker tells of at that moment.
-type DirectRouter struct {
-	Broker interface {
-		Queues(ctx context.Context, topic string) ([]Queue, error)
-	}
-}
-
-// Route implements Router.
-func (r DirectRouter) Route(ctx context.Context, d Destination, in SelectorInput) (Route, error) {
-	queues, err := r.Broker.Queues(ctx, d.Topic)
-	if err != nil {
-		return Route{}, err
-	}
-	return d.Selector.Select(queues, in)
-}
-
 // QueueWatch knows what becomes of a topic's queues.
 type QueueWatch interface {
 	// Renew asks where the topic's queues are now, after a broker has refused one; what it learns, Route goes by. That nobody
