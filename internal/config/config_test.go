@@ -353,19 +353,25 @@ func FuzzParse(f *testing.F) {
 	f.Add("kinds:\n  ? a\n  : b\n  1: |2\n   x\n\t: >-\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		_, err := parse(text)
-		if err == nil {
-			return
-		}
-		e, ok := errors.AsType[*config.Error](err)
-		if !ok {
-			t.Fatalf("got a %T, want an *Error", err)
-		}
-		for _, p := range e.Problems {
-			if p.Line < 1 || p.Column < 1 || p.Message == "" {
-				t.Fatalf("problem without a place: %+v", p)
-			}
-		}
+		assertPlaces(t, err)
 	})
+}
+
+// assertPlaces: every mistake, if there is one, has a place.
+func assertPlaces(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	e, ok := errors.AsType[*config.Error](err)
+	if !ok {
+		t.Fatalf("got a %T, want an *Error", err)
+	}
+	for _, p := range e.Problems {
+		if p.Line < 1 || p.Column < 1 || p.Message == "" {
+			t.Fatalf("problem without a place: %+v", p)
+		}
+	}
 }
 
 // TestErrorAt: what is found wrong later has its place in the file too.

@@ -135,16 +135,7 @@ func TestParseRefusesSelectors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := parse(topic(tt.spec))
-			var got []string
-			if e, ok := errors.AsType[*config.Error](err); ok {
-				for _, line := range strings.Split(e.Error(), "\n") {
-					line = strings.TrimPrefix(line, "kinds.yaml:")
-					got = append(got, strings.Replace(line, " topics.t.selector", " ", 1))
-				}
-			}
-			if diff := cmp.Diff(strings.Split(tt.want, "\n"), got); diff != "" {
-				t.Errorf("%v: (-want +got)\n%s\n%s", err, diff, topic(tt.spec))
-			}
+			assertMistakes(t, err, tt.spec, tt.want)
 		})
 	}
 }
@@ -215,17 +206,23 @@ func TestParseOwnSelectors(t *testing.T) {
 				}
 				return
 			}
-			var got []string
-			if e, ok := errors.AsType[*config.Error](err); ok {
-				for _, line := range strings.Split(e.Error(), "\n") {
-					line = strings.TrimPrefix(line, "kinds.yaml:")
-					got = append(got, strings.Replace(line, " topics.t.selector", " ", 1))
-				}
-			}
-			if diff := cmp.Diff(strings.Split(tt.want, "\n"), got); diff != "" {
-				t.Errorf("%v: (-want +got)\n%s\n%s", err, diff, topic(tt.spec))
-			}
+			assertMistakes(t, err, tt.spec, tt.want)
 		})
+	}
+}
+
+// assertMistakes compares what is wrong with the selector of topic(spec), one mistake per line.
+func assertMistakes(t *testing.T, err error, spec, want string) {
+	t.Helper()
+	var got []string
+	if e, ok := errors.AsType[*config.Error](err); ok {
+		for _, line := range strings.Split(e.Error(), "\n") {
+			line = strings.TrimPrefix(line, "kinds.yaml:")
+			got = append(got, strings.Replace(line, " topics.t.selector", " ", 1))
+		}
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), got); diff != "" {
+		t.Errorf("%v: (-want +got)\n%s\n%s", err, diff, topic(spec))
 	}
 }
 
@@ -236,17 +233,6 @@ func FuzzParseSelector(f *testing.F) {
 	f.Add("type: by_weight\nweights:\n  <<: {a: 1}\n  b: *x\nnested: !!map {depth: .inf}")
 	f.Fuzz(func(t *testing.T, spec string) {
 		_, err := config.Parse("kinds.yaml", []byte(topic(spec)), schemas, ownTypes)
-		if err == nil {
-			return
-		}
-		e, ok := errors.AsType[*config.Error](err)
-		if !ok {
-			t.Fatalf("got a %T, want an *Error", err)
-		}
-		for _, p := range e.Problems {
-			if p.Line < 1 || p.Column < 1 || p.Message == "" {
-				t.Fatalf("problem without a place: %+v", p)
-			}
-		}
+		assertPlaces(t, err)
 	})
 }

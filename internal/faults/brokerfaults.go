@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -69,7 +70,7 @@ func (w *world) reconfigured(i int, config map[string]string, env []string, do f
 	}
 	broker.Kill()
 	w.stack.ReconfigureBroker(i, nil, nil)
-	return joined(err, startProcess(broker))
+	return errors.Join(err, startProcess(broker))
 }
 
 func impatient(asks string) map[string]string {

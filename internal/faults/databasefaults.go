@@ -82,7 +82,7 @@ func sessionInCommit(r *rand.Rand) event {
 			}
 			ended, err := endSessions(ctx, w.db, statement, held)
 			if waits {
-				err = joined(err, w.exec(context.WithoutCancel(ctx), noStandby, reload))
+				err = errors.Join(err, w.exec(context.WithoutCancel(ctx), noStandby, reload))
 			}
 			if ended == 0 {
 				return "", err

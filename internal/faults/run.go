@@ -133,7 +133,7 @@ func (w *world) round(ctx context.Context, o Options, number int, round []planne
 	failed := w.inject(ctx, number, round, trial, result)
 	pause(ctx, calm)
 	stop()
-	err = joined(failed, <-loaded)
+	err = errors.Join(failed, <-loaded)
 	if err != nil {
 		return fmt.Errorf("round %d: %w", number, err)
 	}

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -67,9 +68,9 @@ func (t *trial) check(ctx context.Context) (Counts, []string, error) {
 		findings = append(findings, "not proved: "+what)
 	}
 	if len(findings) > 0 {
-		return countsOf(report), findings, joined(writeReport(t.run.Journal()+".json", report), t.run.Close())
+		return countsOf(report), findings, errors.Join(writeReport(t.run.Journal()+".json", report), t.run.Close())
 	}
-	return countsOf(report), nil, joined(t.run.Close(), os.Remove(t.run.Journal()))
+	return countsOf(report), nil, errors.Join(t.run.Close(), os.Remove(t.run.Journal()))
 }
 
 func writeReport(path string, report *verify.Report) error {
@@ -77,7 +78,7 @@ func writeReport(path string, report *verify.Report) error {
 	if err != nil {
 		return err
 	}
-	return joined(report.WriteJSON(f), f.Close())
+	return errors.Join(report.WriteJSON(f), f.Close())
 }
 
 func countsOf(r *verify.Report) Counts {

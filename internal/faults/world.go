@@ -3,7 +3,6 @@ package faults
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -287,9 +286,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
-
-// joined makes one error of several, without nils.
-func joined(errs ...error) error { return errors.Join(errs...) }
 
 func plural(n int, what string) string {
 	if n == 1 {
