@@ -2,6 +2,7 @@ package localtx_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -30,6 +31,9 @@ func TestDecideRacesRun(t *testing.T) {
 		})
 		both.Go(func() error {
 			verdict, _, err := e.store.Decide(context.Background(), a.Message, a.Half)
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = nil // no answer in time, as of a machine that opens hundreds of connections at once: undecided
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			count[verdict]++

@@ -101,15 +101,14 @@ func (c *collected) want(t *testing.T, first, last int) {
 	}
 }
 
-// readAll reads until the given number of messages has come.
+// readAll reads until the given number of messages has come. A broker that has just started may refuse for longer than
+// one reading is patient: a link waits up to 3 s before it connects again.
 func (c *collected) readAll(t *testing.T, r *topicReader, count int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); len(c.ids) < count; {
-		if err := r.read(t.Context(), c.take); err != nil {
-			t.Fatal(err)
-		}
+		err := r.read(t.Context(), c.take)
 		if time.Now().After(deadline) {
-			t.Fatalf("got %d messages, want %d", len(c.ids), count)
+			t.Fatalf("got %d messages, want %d: %v", len(c.ids), count, err)
 		}
 	}
 }
