@@ -147,7 +147,8 @@ func (w *world) startReplicas(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group
+	// All have their ports before the first is started: a new process holds what is open for an instant, a port that is
+	// being tried as well.
 	for i := range replicaCount {
 		r, err := w.newReplica(ctx, i, binary, config, brokers)
 		if err != nil {
@@ -155,6 +156,9 @@ func (w *world) startReplicas(ctx context.Context, binary string) error {
 		}
 		w.replicas = append(w.replicas, r)
 		w.atClose(r.kill)
+	}
+	var g errgroup.Group
+	for _, r := range w.replicas {
 		g.Go(func() error { return r.start(ctx) })
 	}
 	return g.Wait()
