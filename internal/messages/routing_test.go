@@ -55,6 +55,15 @@ func TestLanesOfMessages(t *testing.T) {
 		}
 	}
 	f.await(1 + 3)
+	single := batch(`{"tenant": 1}`)
+	single.Batch = false
+	for want, r := range map[string]messages.Request{"/body/tenant": single, "/batch/1/body/tenant": batch(acme, `{"tenant": 1}`)} {
+		_, err := f.service.Send(t.Context(), r)
+		e, ok := errors.AsType[*txn.Error](err)
+		if !ok || len(e.Fields) != 1 || e.Fields[0].Pointer != want || e.Detail != want+": must be a string: it names the lane" {
+			t.Errorf("got %v, want an error about %s", err, want)
+		}
+	}
 }
 
 // outdated is a router that names a queue which is gone until it is asked to look again.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -153,7 +154,7 @@ func (s *Service) route(ctx context.Context, d txn.Destination, r *Request) (txn
 	in := txn.SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Messages[0].payload(), Header: r.Header}
 	route, err := s.router.Route(ctx, d, in)
 	if err != nil || route.Lane == "" {
-		return route, err
+		return route, inBody(err, r.at(0))
 	}
 	for i := range r.Messages[1:] {
 		payload := r.Messages[i+1].payload()
@@ -163,7 +164,7 @@ func (s *Service) route(ctx context.Context, d txn.Destination, r *Request) (txn
 		in.Payload = payload
 		other, err := s.router.Route(ctx, d, in)
 		if err != nil {
-			return route, err
+			return route, inBody(err, r.at(i+1))
 		}
 		if other.Lane != route.Lane {
 			return route, txn.Invalid(txn.FieldError{
@@ -172,6 +173,21 @@ func (s *Service) route(ctx context.Context, d txn.Destination, r *Request) (txn
 		}
 	}
 	return route, nil
+}
+
+// inBody makes errors about the payload, as selectors know it, errors about the body of the message at the pointer.
+func inBody(err error, at string) error {
+	e, ok := errors.AsType[*txn.Error](err)
+	if !ok || !slices.ContainsFunc(e.Fields, func(f txn.FieldError) bool { return strings.HasPrefix(f.Pointer, "/payload") }) {
+		return err
+	}
+	fields := slices.Clone(e.Fields)
+	for i := range fields {
+		if rest, ok := strings.CutPrefix(fields[i].Pointer, "/payload"); ok {
+			fields[i].Pointer = at + "/body" + rest
+		}
+	}
+	return txn.Invalid(fields...)
 }
 
 func (m *Message) payload() []byte {
