@@ -47,8 +47,11 @@ func (r *Resolver) rollback(ctx context.Context, h txn.Half) string {
 }
 
 // commit delivers through a claim, with the coordinates of the copy that was asked about. When somebody else holds the
-// row, the copy is left for the next check-back, which finds the message delivered.
+// row, or too little is known of the broker, the copy is left for the next check-back, which finds the message delivered.
 func (r *Resolver) commit(ctx context.Context, m txn.Message, h txn.Half) string {
+	if len(r.evidence.ready([]string{h.Broker}, time.Now())) == 0 {
+		return "unknown"
+	}
 	claim, ok, err := r.store.ClaimOne(ctx, m.TxID, h.UniqKey)
 	if err != nil || !ok {
 		return "unknown"

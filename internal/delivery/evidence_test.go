@@ -1,10 +1,11 @@
 package delivery
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -34,6 +35,7 @@ func TestSettled(t *testing.T) {
 			for _, p := range tc.probes {
 				e.add("broker-a", at(p[0]), at(p[1]))
 			}
+			e.addPosition("broker-a", position{at(200_000), 0, 0}) // all is in the index
 			if got := e.settled("broker-a", at(tc.before), at(tc.now)); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
@@ -42,6 +44,67 @@ func TestSettled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSettledWhenIndexed: what is executed counts when the index has come past where the log ended then.
+func TestSettledWhenIndexed(t *testing.T) {
+	executed := 1002 + int((txn.DefaultTiming().BrokerQueue + probeMargin).Milliseconds())
+	for name, tc := range map[string]struct {
+		positions [][3]int // asked, end, indexed
+		blind     bool
+		now       int // 0: long after
+		want      bool
+	}{
+		"never asked":                            {nil, false, 0, false},
+		"indexed, asked before it was executed":  {[][3]int{{executed - 1, 500, 500}}, false, 0, false},
+		"indexed when asked after":               {[][3]int{{executed, 500, 500}}, false, 0, true},
+		"behind":                                 {[][3]int{{executed, 500, 499}}, false, 0, false},
+		"behind, and behind ever more":           {[][3]int{{executed, 500, 400}, {executed + 500, 900, 499}}, false, 0, false},
+		"past it, and behind what came later":    {[][3]int{{executed, 500, 400}, {executed + 500, 900, 500}}, false, 0, true},
+		"the log is shorter after a crash":       {[][3]int{{executed, 500, 400}, {executed + 500, 300, 300}}, false, 0, true},
+		"the broker does not tell":               {nil, true, executed + int(blindLag.Milliseconds()) - 1, false},
+		"the broker does not tell, time is over": {nil, true, executed + int(blindLag.Milliseconds()), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEvidence(txn.DefaultTiming())
+			e.add("broker-a", at(1001), at(1002))
+			if tc.blind {
+				e.doesNotTell("broker-a")
+			}
+			for _, p := range tc.positions {
+				e.addPosition("broker-a", position{at(p[0]), int64(p[1]), int64(p[2])})
+			}
+			now := at(cmp.Or(tc.now, 1_000_000))
+			if got := e.settled("broker-a", at(1000), now); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+			if !e.wants("broker-a", now) || e.wants("broker-a", now.Add(wantedFor)) || e.wants("broker-b", now) {
+				t.Error("the broker is to be asked for a while")
+			}
+		})
+	}
+}
+
+// TestReady: once somebody has asked about a broker, its rows are claimed while what is known of it keeps up.
+func TestReady(t *testing.T) {
+	settles := int((txn.DefaultTiming().BrokerQueue + probeMargin).Milliseconds())
+	e := newEvidence(txn.DefaultTiming())
+	ready := func(now int, want bool) {
+		t.Helper()
+		if got := len(e.ready([]string{"broker-a"}, at(now))) == 1; got != want {
+			t.Errorf("at %d ms: got %t, want %t", now, got, want)
+		}
+	}
+	ready(1000, true)
+	e.add("broker-a", at(1000), at(1001))
+	e.settled("broker-a", at(900), at(1001+settles)) // somebody asks
+	ready(1001+settles, false)
+	e.addPosition("broker-a", position{at(1001 + settles), 500, 400})
+	ready(1001+settles, false)
+	e.addPosition("broker-a", position{at(1100 + settles), 600, 500})
+	ready(1100+settles, true)
+	ready(1001+settles+int((4*probeEvery).Milliseconds()), false) // it does not keep up
+	ready(1001+settles+int(wantedFor.Milliseconds()), true)       // nobody asks any more
 }
 
 // TestLeaseOutlivesItsFrames: at the end of a lease, what its holder wrote last has reached the broker's host for so long
@@ -64,7 +127,7 @@ func TestAlive(t *testing.T) {
 	e.add("old and fresh", at(9000), at(9001))
 	e.add("silent", at(1000), at(1001))
 	got := e.alive([]string{"fresh", "never", "old and fresh", "silent"}, at(9100))
-	if diff := cmp.Diff([]string{"old and fresh"}, got); diff != "" {
+	if diff := gocmp.Diff([]string{"old and fresh"}, got); diff != "" {
 		t.Errorf("brokers whose rows are claimed (-want +got):\n%s", diff)
 	}
 }

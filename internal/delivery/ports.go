@@ -58,6 +58,9 @@ type Broker interface {
 	Visible(ctx context.Context, m txn.Message, since time.Time) (int, error)
 	// Probe returns when the broker has answered a request that was sent after the call began.
 	Probe(ctx context.Context, broker string) error
+	// Indexed returns how far the broker's log goes, and up to where it is in the index, in bytes; the second was looked at
+	// after the first. Errors wrap txn.ErrNotTold when the broker answered and refused to tell.
+	Indexed(ctx context.Context, broker string) (end, indexed int64, err error)
 	// Brokers returns the names of the masters that are known.
 	Brokers() []string
 }

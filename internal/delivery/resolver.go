@@ -67,6 +67,7 @@ func New(store Store, broker Broker, queues Queues, timing txn.Timing, metrics *
 func (r *Resolver) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return every(ctx, probeEvery, r.probeAll) })
+	g.Go(func() error { return every(ctx, probeEvery, r.followIndexes) })
 	g.Go(func() error { return every(ctx, pollEvery, r.deliverDue) })
 	g.Go(func() error { return every(ctx, pollEvery, r.decideAll) })
 	g.Go(func() error { return every(ctx, pollEvery, r.recountDue) })
@@ -139,10 +140,36 @@ func (r *Resolver) probeAll(ctx context.Context) {
 	_ = g.Wait()
 }
 
+// followIndexes asks the brokers of which somebody needs to know it how far their indexes are.
+func (r *Resolver) followIndexes(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*probeEvery)
+	defer cancel()
+	var g errgroup.Group
+	for _, broker := range r.broker.Brokers() {
+		if !r.evidence.wants(broker, time.Now()) {
+			continue
+		}
+		g.Go(func() error {
+			asked := time.Now()
+			end, indexed, err := r.broker.Indexed(ctx, broker)
+			switch {
+			case err == nil:
+				r.evidence.addPosition(broker, position{asked, end, indexed})
+			case errors.Is(err, txn.ErrNotTold) && r.evidence.doesNotTell(broker):
+				r.log.WarnContext(ctx, "the broker does not tell how far its index is: recovery takes longer; the service's user needs the permission to read the broker's state",
+					"broker", broker, "waiting", blindLag.String(), "error", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
 // deliverDue claims and delivers until nothing is due.
 func (r *Resolver) deliverDue(ctx context.Context) {
 	for ctx.Err() == nil {
-		brokers := r.evidence.alive(r.broker.Brokers(), time.Now())
+		now := time.Now()
+		brokers := r.evidence.ready(r.evidence.alive(r.broker.Brokers(), now), now)
 		if len(brokers) == 0 {
 			return
 		}
@@ -206,11 +233,11 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 	return true
 }
 
-// settled says whether what earlier holders sent is executed or dropped; if not, the row is given back.
+// settled says whether what earlier holders sent is executed and can be found, or is dropped; if not, the row is given back.
 func (r *Resolver) settled(ctx context.Context, c txn.Claim) bool {
 	settled := r.evidence.settled(c.Half.Broker, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
 	if !settled {
-		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed or dropped by the broker")
+		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed by the broker and in its index, or dropped")
 	}
 	return settled
 }

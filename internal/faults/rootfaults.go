@@ -19,6 +19,7 @@ var rootFaults = []fault{
 	{name: "packets-broker", about: "packets to or from a broker are dropped by the kernel: connections are half-open", root: true, draw: losePacketsTo("broker")},
 	{name: "packets-database", about: "the same with the database", root: true, draw: losePacketsTo("database")},
 	{name: "clock-skew", about: "a broker whose clock is up to 5 min wrong", root: true, draw: clockSkew},
+	{name: "index-behind", about: "a broker that stores and does not index: what it has made visible nobody finds yet, 1 to 20 s", root: true, draw: indexBehind},
 	{name: "disk-full", about: "a broker whose disk is so full that it refuses messages", root: true, draw: diskFull},
 }
 
@@ -69,6 +70,25 @@ func clockSkew(r *rand.Rand) event {
 			// Without the last one, waits by the monotonic clock end at once, and all of the JVM's threads spin.
 			env := []string{"LD_PRELOAD=" + library, "FAKETIME=" + skew, "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "FAKETIME_FORCE_MONOTONIC_FIX=0"}
 			return "", w.reconfigured(i, nil, env, func() error { pause(ctx, held); return nil })
+		},
+	}
+}
+
+// indexThread is the broker's thread that writes consume queues and the index.
+const indexThread = "ReputMessageService"
+
+func indexBehind(r *rand.Rand) event {
+	i, held := r.IntN(brokerCount), between(r, time.Second, 20*time.Second)
+	return event{
+		detail: fmt.Sprintf("%s for %s", devstack.BrokerName(i), held), holds: []string{partBroker(i)}, length: held,
+		run: func(ctx context.Context, w *world) (string, error) {
+			resume, err := w.stack.Broker(i).PauseThread(indexThread)
+			if err != nil {
+				return "", err
+			}
+			defer resume()
+			pause(ctx, held)
+			return "its thread stood", nil
 		},
 	}
 }

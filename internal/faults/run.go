@@ -74,7 +74,7 @@ func (o *Options) leaveOut(ctx context.Context) (reasons []string) {
 		}
 	}
 	if os.Geteuid() != 0 {
-		drop("needs root", "packets-broker", "packets-database", "disk-full")
+		drop("needs root", "packets-broker", "packets-database", "index-behind", "disk-full")
 	} else if err := findStalePackets(ctx); err != nil {
 		drop(err.Error(), "packets-broker", "packets-database")
 	}

@@ -193,6 +193,15 @@ func (c *Client) Visible(ctx context.Context, m txn.Message, since time.Time) (i
 // Probe asks the broker for a sign of life; see delivery.Broker.
 func (c *Client) Probe(ctx context.Context, broker string) error { return c.remote.Ping(ctx, broker) }
 
+// Indexed asks the broker how far its index is behind its log; see delivery.Broker.
+func (c *Client) Indexed(ctx context.Context, broker string) (end, indexed int64, err error) {
+	state, err := c.remote.LogState(ctx, broker)
+	if answer, ok := errors.AsType[*remoting.BrokerError](err); ok {
+		return 0, 0, fmt.Errorf("%w: %w", txn.ErrNotTold, answer)
+	}
+	return state.End, state.End - max(state.Behind, 0), err
+}
+
 // Brokers returns the names of the masters that are known, sorted.
 func (c *Client) Brokers() []string {
 	status := c.remote.Status()

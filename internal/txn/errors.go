@@ -100,6 +100,8 @@ var (
 	ErrReplyMissing = errors.New("reply missing")
 	// ErrHalfGone: the broker answered that it has no such half message (any more).
 	ErrHalfGone = errors.New("half message gone")
+	// ErrNotTold: the broker answered, and does not tell its state, for example for want of a permission.
+	ErrNotTold = errors.New("not told")
 )
 
 // retryAfter is what a 503 tells clients to wait; long enough for a broker's route to be renewed.

@@ -101,6 +101,34 @@ func (c *Client) Ping(ctx context.Context, broker string) error {
 	return err
 }
 
+// LogState is how far a broker's commit log goes, in bytes, and how many of them its consume queues and its index lack. They
+// were counted after the end was looked at, so all before End-Behind is in them.
+type LogState struct{ End, Behind int64 }
+
+// LogState asks a broker (GET_BROKER_RUNTIME_INFO). With access control, it takes the permission to read the cluster's state.
+func (c *Client) LogState(ctx context.Context, broker string) (LogState, error) {
+	const op = "state of the log"
+	reply, err := c.callBroker(ctx, broker, &request{op: op, code: codeRuntimeInfo}, time.Time{})
+	if err != nil {
+		return LogState{}, err
+	}
+	var info struct {
+		Table map[string]string `json:"table"`
+	}
+	if err := unmarshalLoose(reply.Body, &info); err != nil {
+		return LogState{}, fmt.Errorf("%s: %w", op, err)
+	}
+	end, err := strconv.ParseInt(info.Table["commitLogMaxOffset"], 10, 64)
+	if err != nil {
+		return LogState{}, fmt.Errorf("%s: where it ends: %w", op, err)
+	}
+	behind, err := strconv.ParseInt(info.Table["dispatchBehindBytes"], 10, 64)
+	if err != nil {
+		return LogState{}, fmt.Errorf("%s: how far its index is behind: %w", op, err)
+	}
+	return LogState{end, behind}, nil
+}
+
 // PullResult is what a queue has from an offset on.
 type PullResult struct {
 	Messages   []Message
