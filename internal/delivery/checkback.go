@@ -12,6 +12,10 @@ import (
 func (r *Resolver) Checkback(ctx context.Context, m txn.Message, h txn.Half) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if m.TxID == "" && m.Kind == markKind {
+		r.rollback(ctx, h)
+		return
+	}
 	answer := "unknown"
 	if m.TxID == "" {
 		r.log.ErrorContext(ctx, "check-back for a half message that is not of this service: another producer uses its group",

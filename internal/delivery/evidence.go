@@ -16,7 +16,7 @@ const (
 	probesKept  = 64
 	// wantedFor is how long a broker's index is followed after somebody asked.
 	wantedFor = 10 * time.Second
-	// blindLag is how far the index is taken to be behind at most, where the broker does not tell.
+	// blindLag is how far the index is taken to be behind at most, where it cannot be found out.
 	blindLag = 30 * time.Second
 )
 
@@ -27,69 +27,33 @@ const (
 // a probe sent at s and answered at a settles, from a + BrokerQueue on, all that had arrived before s.
 //
 // What is executed is in the broker's log. Its index follows on a thread of its own, usually within milliseconds, and after
-// a start, or on a busy host, seconds later. So the broker is asked how far its log goes, after that time, and then how far
-// the index has come, until it is past that.
+// a start, or on a busy host, seconds later. So a mark is put into the log after that time, and what is before it in the log
+// is in the index when the mark is (see marks.go).
 type evidence struct {
-	queue     time.Duration
-	mu        sync.Mutex
-	probes    map[string][]probe
-	positions map[string][]position
-	asked     map[string]time.Time // when each broker was asked for the first time
-	wanted    map[string]time.Time // when somebody asked last how far its index is
-	blind     map[string]bool      // brokers that do not tell how far their indexes are
+	queue  time.Duration
+	mu     sync.Mutex
+	probes map[string][]probe
+	asked  map[string]time.Time // when each broker was asked for the first time
+	marks  map[string]*marks
 }
 
 type probe struct{ sent, answered time.Time }
 
-// position is where a broker's log ended at some moment after it was asked, in bytes, and up to where it was in the index.
-type position struct {
-	asked        time.Time
-	end, indexed int64
-}
-
 func newEvidence(timing txn.Timing) *evidence {
 	return &evidence{
-		queue: timing.BrokerQueue + probeMargin, probes: make(map[string][]probe), positions: make(map[string][]position),
-		asked: make(map[string]time.Time), wanted: make(map[string]time.Time), blind: make(map[string]bool),
+		queue: timing.BrokerQueue + probeMargin, probes: make(map[string][]probe), asked: make(map[string]time.Time),
+		marks: make(map[string]*marks),
 	}
 }
 
 func (e *evidence) add(broker string, sent, answered time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.probes[broker] = keep(e.probes[broker], probe{sent, answered})
-}
-
-// keep appends, and forgets the oldest when there are many.
-func keep[T any](list []T, another T) []T {
+	list := e.probes[broker]
 	if len(list) == probesKept {
 		list = slices.Delete(list, 0, 1)
 	}
-	return append(list, another)
-}
-
-func (e *evidence) addPosition(broker string, p position) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.positions[broker] = keep(e.positions[broker], p)
-	e.blind[broker] = false
-}
-
-// doesNotTell notes that the broker answers, and not how far its index is. It is true the first time.
-func (e *evidence) doesNotTell(broker string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	first := !e.blind[broker]
-	e.blind[broker] = true
-	return first
-}
-
-// wants says whether somebody needs to know how far the broker's index is.
-func (e *evidence) wants(broker string, now time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	at, ok := e.wanted[broker]
-	return ok && now.Sub(at) < wantedFor
+	e.probes[broker] = append(list, probe{sent, answered})
 }
 
 // ask notes that the broker is asked from now on.
@@ -114,45 +78,17 @@ func (e *evidence) answering(broker string, now time.Time) bool {
 }
 
 // settled says whether all that reached the broker before the given time is executed and in the index, or dropped, by now.
-func (e *evidence) settled(broker string, before, now time.Time) bool {
+// The topic is one that the broker has.
+func (e *evidence) settled(broker, topic string, before, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, ok := e.executed(broker, before)
 	if !ok || at.After(now) {
 		return false
 	}
-	e.wanted[broker] = now
-	return e.known(broker, at, now)
-}
-
-// ready returns those of the brokers about which enough is known for what has just become due: a row whose earlier holders
-// may have sent something would only be given back. Nobody has asked about the others yet, which is what begins it.
-func (e *evidence) ready(brokers []string, now time.Time) []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(brokers), func(broker string) bool {
-		return now.Sub(e.wanted[broker]) < wantedFor && !e.fresh(broker, now)
-	})
-}
-
-// fresh says whether all that reached the broker up to a moment ago is settled.
-func (e *evidence) fresh(broker string, now time.Time) bool {
-	lag := e.queue + 4*probeEvery
-	if e.blind[broker] {
-		lag += blindLag
-	}
-	for _, p := range e.probes[broker] {
-		at := p.answered.Add(e.queue)
-		if now.Sub(p.sent) <= lag && !at.After(now) && e.known(broker, at, now) {
-			return true
-		}
-	}
-	return false
-}
-
-// known says whether all that was in the broker's log at the moment is in its index.
-func (e *evidence) known(broker string, at, now time.Time) bool {
-	return e.indexed(broker, at) || e.blind[broker] && !at.Add(blindLag).After(now)
+	m := e.marksOf(broker)
+	m.wanted, m.topic = now, topic
+	return m.passed(at, now)
 }
 
 // executed returns from when on all that reached the broker before the given time is executed or dropped.
@@ -165,15 +101,36 @@ func (e *evidence) executed(broker string, before time.Time) (at time.Time, ok b
 	return at, ok
 }
 
-func (e *evidence) indexed(broker string, at time.Time) bool {
-	list := e.positions[broker]
-	for i, p := range list {
-		// A broker that has lost the end of its log begins anew with a lower one.
-		if !p.asked.Before(at) && slices.ContainsFunc(list[i:], func(later position) bool { return later.indexed >= p.end }) {
-			return true
-		}
+// ready returns those of the brokers about which enough is known for what has just become due: a row whose earlier holders
+// may have sent something would only be given back. About a broker of which nobody has asked, a first claim does.
+func (e *evidence) ready(brokers []string, now time.Time) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(brokers), func(broker string) bool {
+		m := e.marksOf(broker)
+		return m.isWanted(now) && !e.fresh(broker, m, now)
+	})
+}
+
+// fresh says whether all that reached the broker up to a moment ago is settled.
+func (e *evidence) fresh(broker string, m *marks, now time.Time) bool {
+	lag := e.queue + 4*probeEvery
+	if m.blind {
+		lag += blindLag
 	}
-	return false
+	return slices.ContainsFunc(e.probes[broker], func(p probe) bool {
+		at := p.answered.Add(e.queue)
+		return now.Sub(p.sent) <= lag && !at.After(now) && m.passed(at, now)
+	})
+}
+
+func (e *evidence) marksOf(broker string) *marks {
+	m := e.marks[broker]
+	if m == nil {
+		m = &marks{}
+		e.marks[broker] = m
+	}
+	return m
 }
 
 // alive returns those of the brokers that answered a probe within the last few, and answered one long enough ago to

@@ -1,11 +1,10 @@
 package delivery
 
 import (
-	"cmp"
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -35,53 +34,88 @@ func TestSettled(t *testing.T) {
 			for _, p := range tc.probes {
 				e.add("broker-a", at(p[0]), at(p[1]))
 			}
-			e.addPosition("broker-a", position{at(200_000), 0, 0}) // all is in the index
-			if got := e.settled("broker-a", at(tc.before), at(tc.now)); got != tc.want {
+			e.foundMark("broker-a", mark{before: at(200_000)}) // all is in the index
+			if got := e.settled("broker-a", "t", at(tc.before), at(tc.now)); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
-			if e.settled("broker-b", at(tc.before), at(tc.now)) {
+			if e.settled("broker-b", "t", at(tc.before), at(tc.now)) {
 				t.Error("another broker's answers count")
 			}
 		})
 	}
 }
 
-// TestSettledWhenIndexed: what is executed counts when the index has come past where the log ended then.
+// TestSettledWhenIndexed: what is executed counts when a mark that was put behind it is in the index.
 func TestSettledWhenIndexed(t *testing.T) {
 	executed := 1002 + int((txn.DefaultTiming().BrokerQueue + probeMargin).Milliseconds())
+	const late = 1_000_000
 	for name, tc := range map[string]struct {
-		positions [][3]int // asked, end, indexed
-		blind     bool
-		now       int // 0: long after
-		want      bool
+		found int // sent later than this; 0: none
+		blind bool
+		now   int
+		want  bool
 	}{
-		"never asked":                            {nil, false, 0, false},
-		"indexed, asked before it was executed":  {[][3]int{{executed - 1, 500, 500}}, false, 0, false},
-		"indexed when asked after":               {[][3]int{{executed, 500, 500}}, false, 0, true},
-		"behind":                                 {[][3]int{{executed, 500, 499}}, false, 0, false},
-		"behind, and behind ever more":           {[][3]int{{executed, 500, 400}, {executed + 500, 900, 499}}, false, 0, false},
-		"past it, and behind what came later":    {[][3]int{{executed, 500, 400}, {executed + 500, 900, 500}}, false, 0, true},
-		"the log is shorter after a crash":       {[][3]int{{executed, 500, 400}, {executed + 500, 300, 300}}, false, 0, true},
-		"the broker does not tell":               {nil, true, executed + int(blindLag.Milliseconds()) - 1, false},
-		"the broker does not tell, time is over": {nil, true, executed + int(blindLag.Milliseconds()), true},
+		"no mark is found":                        {0, false, late, false},
+		"a mark from before it was executed":      {executed - 1, false, late, false},
+		"a mark from after":                       {executed, false, late, true},
+		"none can be put there":                   {0, true, executed + int(blindLag.Milliseconds()) - 1, false},
+		"none can be put there, time is over":     {0, true, executed + int(blindLag.Milliseconds()), true},
+		"none could once, and then one was found": {executed - 1, true, late, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEvidence(txn.DefaultTiming())
 			e.add("broker-a", at(1001), at(1002))
-			if tc.blind {
-				e.doesNotTell("broker-a")
+			if tc.blind && (!e.goBlind("broker-a") || e.goBlind("broker-a")) {
+				t.Error("want it to be told once")
 			}
-			for _, p := range tc.positions {
-				e.addPosition("broker-a", position{at(p[0]), int64(p[1]), int64(p[2])})
+			if tc.found > 0 {
+				e.foundMark("broker-a", mark{before: at(tc.found)})
 			}
-			now := at(cmp.Or(tc.now, 1_000_000))
-			if got := e.settled("broker-a", at(1000), now); got != tc.want {
+			if got := e.settled("broker-a", "t", at(1000), at(tc.now)); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
-			if !e.wants("broker-a", now) || e.wants("broker-a", now.Add(wantedFor)) || e.wants("broker-b", now) {
-				t.Error("the broker is to be asked for a while")
-			}
 		})
+	}
+}
+
+// TestMarks: they are put to brokers about which somebody asks, one after the other, and one that is found tells of all
+// before it.
+func TestMarks(t *testing.T) {
+	e := newEvidence(txn.DefaultTiming())
+	now := time.Now()
+	wants := func(after time.Duration, want bool) {
+		t.Helper()
+		topic, ok := e.wantsMark("broker-a", now.Add(after))
+		if ok != want || ok && topic != "t" {
+			t.Errorf("after %s: got %t in %q, want %t", after, ok, topic, want)
+		}
+	}
+	wants(0, false)
+	e.add("broker-a", now.Add(-10*time.Second), now.Add(-10*time.Second))
+	e.settled("broker-a", "t", now.Add(-11*time.Second), now)
+	wants(0, true)
+	marks := []mark{{before: now}, {before: now.Add(markEvery)}, {before: now.Add(2 * markEvery)}}
+	e.addMark("broker-a", marks[0])
+	wants(markEvery-1, false)
+	wants(markEvery, true)
+	e.addMark("broker-a", marks[1])
+	e.addMark("broker-a", marks[2])
+	e.foundMark("broker-a", marks[1])
+	if got := e.openMarks("broker-a"); len(got) != 1 || got[0] != marks[2] {
+		t.Errorf("got open marks %v, want the last one", got)
+	}
+	e.foundMark("broker-a", marks[2])
+	e.foundMark("broker-a", marks[0])
+	if got := e.marks["broker-a"].found; got != marks[2].before {
+		t.Errorf("all before %s is in the index, want %s", got, marks[2].before)
+	}
+	wants(wantedFor-1, true)
+	wants(wantedFor, false)
+	for i := range 2 * marksKept {
+		e.addMark("broker-a", mark{before: now.Add(time.Duration(i))})
+	}
+	if got := e.openMarks("broker-a"); len(got) != marksKept || got[0].before != now {
+		t.Errorf("%d marks are kept, want %d, the oldest among them", len(got), marksKept)
 	}
 }
 
@@ -97,11 +131,11 @@ func TestReady(t *testing.T) {
 	}
 	ready(1000, true)
 	e.add("broker-a", at(1000), at(1001))
-	e.settled("broker-a", at(900), at(1001+settles)) // somebody asks
+	e.settled("broker-a", "t", at(900), at(1001+settles)) // somebody asks
 	ready(1001+settles, false)
-	e.addPosition("broker-a", position{at(1001 + settles), 500, 400})
+	e.foundMark("broker-a", mark{before: at(1000 + settles)})
 	ready(1001+settles, false)
-	e.addPosition("broker-a", position{at(1100 + settles), 600, 500})
+	e.foundMark("broker-a", mark{before: at(1001 + settles)})
 	ready(1100+settles, true)
 	ready(1001+settles+int((4*probeEvery).Milliseconds()), false) // it does not keep up
 	ready(1001+settles+int(wantedFor.Milliseconds()), true)       // nobody asks any more
@@ -127,7 +161,7 @@ func TestAlive(t *testing.T) {
 	e.add("old and fresh", at(9000), at(9001))
 	e.add("silent", at(1000), at(1001))
 	got := e.alive([]string{"fresh", "never", "old and fresh", "silent"}, at(9100))
-	if diff := gocmp.Diff([]string{"old and fresh"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"old and fresh"}, got); diff != "" {
 		t.Errorf("brokers whose rows are claimed (-want +got):\n%s", diff)
 	}
 }

@@ -54,13 +54,18 @@ type Broker interface {
 	SendBatch(ctx context.Context, messages []txn.Message, writeBefore time.Time) error
 	// Size is what a message takes of a batch, in bytes.
 	Size(m txn.Message) int
-	// Visible counts the messages with m's UNIQ_KEY in m's topic on m's broker, from the index, stored since then.
-	Visible(ctx context.Context, m txn.Message, since time.Time) (int, error)
+	// Visible counts the messages with m's UNIQ_KEY in m's queue, stored since then. Its half message was stored first at the
+	// commit-log offset; -1: it has none.
+	Visible(ctx context.Context, m txn.Message, first int64, since time.Time) (int, error)
 	// Probe returns when the broker has answered a request that was sent after the call began.
 	Probe(ctx context.Context, broker string) error
-	// Indexed returns how far the broker's log goes, and up to where it is in the index, in bytes; the second was looked at
-	// after the first. Errors wrap txn.ErrNotTold when the broker answered and refused to tell.
-	Indexed(ctx context.Context, broker string) (end, indexed int64, err error)
+	// SendHalf stores a half message; see txn.Broker.
+	SendHalf(ctx context.Context, m txn.Message) (txn.Half, error)
+	// NewUniqKey returns a fresh UNIQ_KEY.
+	NewUniqKey() string
+	// Indexed says whether the broker's index knows a half message, also one that was ended. Errors wrap txn.ErrNotTold when the
+	// broker answered and did not tell.
+	Indexed(ctx context.Context, h txn.Half) (bool, error)
 	// Brokers returns the names of the masters that are known.
 	Brokers() []string
 }

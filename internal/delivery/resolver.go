@@ -140,31 +140,6 @@ func (r *Resolver) probeAll(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// followIndexes asks the brokers of which somebody needs to know it how far their indexes are.
-func (r *Resolver) followIndexes(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*probeEvery)
-	defer cancel()
-	var g errgroup.Group
-	for _, broker := range r.broker.Brokers() {
-		if !r.evidence.wants(broker, time.Now()) {
-			continue
-		}
-		g.Go(func() error {
-			asked := time.Now()
-			end, indexed, err := r.broker.Indexed(ctx, broker)
-			switch {
-			case err == nil:
-				r.evidence.addPosition(broker, position{asked, end, indexed})
-			case errors.Is(err, txn.ErrNotTold) && r.evidence.doesNotTell(broker):
-				r.log.WarnContext(ctx, "the broker does not tell how far its index is: recovery takes longer; the service's user needs the permission to read the broker's state",
-					"broker", broker, "waiting", blindLag.String(), "error", err)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
-}
-
 // deliverDue claims and delivers until nothing is due.
 func (r *Resolver) deliverDue(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -235,7 +210,7 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 
 // settled says whether what earlier holders sent is executed and can be found, or is dropped; if not, the row is given back.
 func (r *Resolver) settled(ctx context.Context, c txn.Claim) bool {
-	settled := r.evidence.settled(c.Half.Broker, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
+	settled := r.evidence.settled(c.Half.Broker, c.Message.Topic, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
 	if !settled {
 		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed by the broker and in its index, or dropped")
 	}
@@ -253,7 +228,7 @@ const (
 
 // seen asks the broker's index for a message that an earlier holder may have made visible.
 func (r *Resolver) seen(ctx context.Context, c txn.Claim, path string) state {
-	copies, err := r.broker.Visible(ctx, c.Message, c.CreatedAt.Add(-clockSkew))
+	copies, err := r.broker.Visible(ctx, c.Message, c.First, c.CreatedAt.Add(-clockSkew))
 	switch {
 	case err != nil:
 		r.failed(ctx, c, path, err)

@@ -159,6 +159,7 @@ func scanClaim(row pgx.CollectableRow, writeBefore time.Time) (txn.Claim, error)
 	if err != nil {
 		return c, err
 	}
+	c.First = c.Half.CommitLogOffset
 	if properties != nil {
 		if err := json.Unmarshal(properties, &m.Properties); err != nil {
 			return c, fmt.Errorf("decoding the properties of transaction %s: %w", m.TxID, err)

@@ -52,6 +52,9 @@ type Client struct {
 
 	mu     sync.RWMutex
 	queues map[string]queueList // by topic
+
+	readingsMu sync.Mutex
+	readings   map[readingOf]*reading
 }
 
 // halfTopic is where the broker keeps half messages until they are ended.
@@ -69,7 +72,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{remote: remote, log: c.Logger, queues: make(map[string]queueList)}
+	client := &Client{remote: remote, log: c.Logger, queues: make(map[string]queueList), readings: make(map[readingOf]*reading)}
 	switch c.Transport {
 	case TransportNative:
 		client.half = native{remote}
@@ -184,23 +187,8 @@ func (c *Client) sendAndDie(point string, send func()) {
 	failpoint.Hit(point)
 }
 
-// Visible counts the copies of the message that the broker's index knows; see delivery.Broker.
-func (c *Client) Visible(ctx context.Context, m txn.Message, since time.Time) (int, error) {
-	found, err := c.remote.QueryByUniqKey(ctx, m.Queue.Broker, m.Topic, m.UniqKey, since, time.Time{})
-	return len(found), err
-}
-
 // Probe asks the broker for a sign of life; see delivery.Broker.
 func (c *Client) Probe(ctx context.Context, broker string) error { return c.remote.Ping(ctx, broker) }
-
-// Indexed asks the broker how far its index is behind its log; see delivery.Broker.
-func (c *Client) Indexed(ctx context.Context, broker string) (end, indexed int64, err error) {
-	state, err := c.remote.LogState(ctx, broker)
-	if answer, ok := errors.AsType[*remoting.BrokerError](err); ok {
-		return 0, 0, fmt.Errorf("%w: %w", txn.ErrNotTold, answer)
-	}
-	return state.End, state.End - max(state.Behind, 0), err
-}
 
 // Brokers returns the names of the masters that are known, sorted.
 func (c *Client) Brokers() []string {

@@ -111,13 +111,13 @@ func TestVisibleCountsCopies(t *testing.T) {
 		since := time.Now().Add(-time.Minute)
 		m := f.message(3)
 		h := f.sendHalf(m)
-		if got, err := f.client.Visible(t.Context(), m, since); got != 0 || err != nil {
+		if got, err := f.client.Visible(t.Context(), m, -1, since); got != 0 || err != nil {
 			t.Errorf("before the commit: got %d, %v, want 0", got, err)
 		}
 		for want := 1; want <= 2; want++ {
 			f.end(h, txn.DecisionCommit)
 			eventually(t, 10*time.Second, func() error {
-				got, err := f.client.Visible(t.Context(), m, since)
+				got, err := f.client.Visible(t.Context(), m, -1, since)
 				if err == nil && got < want {
 					return errors.New("not in the index yet")
 				}
@@ -130,10 +130,10 @@ func TestVisibleCountsCopies(t *testing.T) {
 		f.awaitVisible(m.Queue, 2)
 		other := m
 		other.UniqKey = f.client.NewUniqKey()
-		if got, err := f.client.Visible(t.Context(), other, since); got != 0 || err != nil {
+		if got, err := f.client.Visible(t.Context(), other, -1, since); got != 0 || err != nil {
 			t.Errorf("another message: got %d, %v, want 0", got, err)
 		}
-		if got, err := f.client.Visible(t.Context(), m, time.Now().Add(time.Hour)); got != 0 || err != nil {
+		if got, err := f.client.Visible(t.Context(), m, -1, time.Now().Add(time.Hour)); got != 0 || err != nil {
 			t.Errorf("since a time in the future: got %d, %v, want 0", got, err)
 		}
 	})

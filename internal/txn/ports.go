@@ -115,6 +115,7 @@ type Claim struct {
 	Outbox    bool // there is no half message
 	Ordered   bool
 	Line      int64 // of an ordered row: its place
+	First     int64 // commit-log offset of its half message as it was stored first; -1: it has none
 	CreatedAt time.Time
 	Attempts  int       // claims so far that may have sent something, this one included
 	FreeSince time.Time // when the last holder's lease ended, on this process's clock, at the latest

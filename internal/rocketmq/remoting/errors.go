@@ -70,26 +70,27 @@ func (e *BrokerError) Error() string {
 
 // Response codes (ResponseCode and RemotingSysResponseCode of RocketMQ).
 const (
-	CodeSuccess            = 0
-	CodeSystemError        = 1
-	CodeSystemBusy         = 2 // flow control, or waited too long in the broker's queue: not executed
-	CodeNotSupported       = 3
-	CodeFlushDiskTimeout   = 10
-	CodeSlaveNotAvailable  = 11
-	CodeFlushSlaveTimeout  = 12
-	CodeMessageIllegal     = 13 // body or properties too long
-	CodeServiceUnavailable = 14 // disk full, store shut down, broker is a slave
-	CodeNoPermission       = 16
-	CodeTopicNotExist      = 17
-	CodePullNotFound       = 19
-	CodePullRetry          = 20
-	CodePullOffsetMoved    = 21
-	CodeQueryNotFound      = 22
-	CodeInvalidParameter   = 29 // among others: a queue id that the topic does not have
-	CodeFlowControl        = 215
-	CodeNotLeader          = 501
-	CodeIllegalOperation   = 604 // an end that came after the message's own check immunity time
-	CodeGoAway             = 1500
+	CodeSuccess             = 0
+	CodeSystemError         = 1
+	CodeSystemBusy          = 2 // flow control, or waited too long in the broker's queue: not executed
+	CodeNotSupported        = 3
+	CodeFlushDiskTimeout    = 10
+	CodeSlaveNotAvailable   = 11
+	CodeFlushSlaveTimeout   = 12
+	CodeMessageIllegal      = 13 // body or properties too long
+	CodeServiceUnavailable  = 14 // disk full, store shut down, broker is a slave
+	CodeNoPermission        = 16
+	CodeTopicNotExist       = 17
+	CodePullNotFound        = 19
+	CodePullRetry           = 20
+	CodePullOffsetMoved     = 21
+	CodeQueryNotFound       = 22
+	CodeNoSubscriptionGroup = 26 // where brokers do not make them when they are first named
+	CodeInvalidParameter    = 29 // among others: a queue id that the topic does not have
+	CodeFlowControl         = 215
+	CodeNotLeader           = 501
+	CodeIllegalOperation    = 604 // an end that came after the message's own check immunity time
+	CodeGoAway              = 1500
 )
 
 // IsCode reports whether err is an answer with that code.

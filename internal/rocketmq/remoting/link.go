@@ -35,6 +35,7 @@ type link struct {
 	current atomic.Pointer[conn]
 
 	mu       sync.Mutex
+	since    time.Time // when the present connection was made
 	lastErr  error
 	lastBeat time.Time // when the last heartbeat was answered
 	version  int       // of the broker, as that answer says
@@ -82,6 +83,9 @@ func (l *link) serve(ctx context.Context, c *conn, settle func()) error {
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	l.since = time.Now()
+	l.mu.Unlock()
 	l.current.Store(c)
 	defer l.current.Store(nil)
 	l.log.InfoContext(ctx, "broker connected", "broker", l.name, "addr", l.addr)

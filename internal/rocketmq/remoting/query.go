@@ -81,8 +81,13 @@ func (c *Client) MinOffset(ctx context.Context, broker, topic string, queueID in
 	return c.offset(ctx, broker, "min offset", codeMinOffset, topic, queueID)
 }
 
-func (c *Client) offset(ctx context.Context, broker, op string, code int, topic string, queueID int) (int64, error) {
-	req := &request{op: op, code: code, header: fieldList{{fieldQueue, strconv.Itoa(queueID)}, {fieldTopic, topic}}}
+// SearchOffset returns the offset of the queue's first message that was stored at the time or later, by the broker's clock.
+func (c *Client) SearchOffset(ctx context.Context, broker, topic string, queueID int, at time.Time) (int64, error) {
+	return c.offset(ctx, broker, "offset by time", codeSearchOffset, topic, queueID, Field{"timestamp", strconv.FormatInt(at.UnixMilli(), 10)})
+}
+
+func (c *Client) offset(ctx context.Context, broker, op string, code int, topic string, queueID int, more ...Field) (int64, error) {
+	req := &request{op: op, code: code, header: append(fieldList{{fieldQueue, strconv.Itoa(queueID)}, {fieldTopic, topic}}, more...)}
 	reply, err := c.callBroker(ctx, broker, req, time.Time{})
 	if err != nil {
 		return 0, err
@@ -99,34 +104,6 @@ func (c *Client) offset(ctx context.Context, broker, op string, code int, topic 
 func (c *Client) Ping(ctx context.Context, broker string) error {
 	_, err := c.callBroker(ctx, broker, c.heartbeat, time.Time{})
 	return err
-}
-
-// LogState is how far a broker's commit log goes, in bytes, and how many of them its consume queues and its index lack. They
-// were counted after the end was looked at, so all before End-Behind is in them.
-type LogState struct{ End, Behind int64 }
-
-// LogState asks a broker (GET_BROKER_RUNTIME_INFO). With access control, it takes the permission to read the cluster's state.
-func (c *Client) LogState(ctx context.Context, broker string) (LogState, error) {
-	const op = "state of the log"
-	reply, err := c.callBroker(ctx, broker, &request{op: op, code: codeRuntimeInfo}, time.Time{})
-	if err != nil {
-		return LogState{}, err
-	}
-	var info struct {
-		Table map[string]string `json:"table"`
-	}
-	if err := unmarshalLoose(reply.Body, &info); err != nil {
-		return LogState{}, fmt.Errorf("%s: %w", op, err)
-	}
-	end, err := strconv.ParseInt(info.Table["commitLogMaxOffset"], 10, 64)
-	if err != nil {
-		return LogState{}, fmt.Errorf("%s: where it ends: %w", op, err)
-	}
-	behind, err := strconv.ParseInt(info.Table["dispatchBehindBytes"], 10, 64)
-	if err != nil {
-		return LogState{}, fmt.Errorf("%s: how far its index is behind: %w", op, err)
-	}
-	return LogState{end, behind}, nil
 }
 
 // PullResult is what a queue has from an offset on.

@@ -5,7 +5,7 @@ const (
 	codePull             = 11
 	codeQuery            = 12
 	codeUpdateTopic      = 17
-	codeRuntimeInfo      = 28
+	codeSearchOffset     = 29
 	codeMaxOffset        = 30
 	codeMinOffset        = 31
 	codeView             = 33

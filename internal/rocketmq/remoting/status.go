@@ -40,6 +40,18 @@ func (c *Client) BrokerVersion(broker string) int {
 // heartbeat, so that it takes messages and sends check-backs.
 func (b BrokerStatus) Ready() bool { return b.Connected && b.Err == nil && !b.HeartbeatAt.IsZero() }
 
+// ConnectedSince returns when the present connection to a broker was made: the broker has not started since. It is false
+// when there is none.
+func (c *Client) ConnectedSince(broker string) (time.Time, bool) {
+	l := (*c.links.Load())[broker]
+	if l == nil || l.current.Load() == nil {
+		return time.Time{}, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.since, true
+}
+
 // Status returns a snapshot, brokers sorted by name.
 func (c *Client) Status() Status {
 	c.names.mu.Lock()
