@@ -13,7 +13,11 @@ const (
 	probeEvery = 500 * time.Millisecond
 	// probeMargin is added to the broker's queue limit, for the time its threads need to come to what they read.
 	probeMargin = 200 * time.Millisecond
-	probesKept  = 64
+	probesKept  = 128
+	// longestWait is how long a row waits at most until what is known of its broker is looked at again.
+	longestWait = 5 * time.Second
+	// readyLag is how far what is known of a broker may lag behind while its rows are claimed.
+	readyLag = 15 * time.Second
 	// wantedFor is how long a broker's index is followed after somebody asked.
 	wantedFor = 10 * time.Second
 	// blindLag is how far the index is taken to be behind at most, where it cannot be found out.
@@ -77,50 +81,39 @@ func (e *evidence) answering(broker string, now time.Time) bool {
 	return !ok || now.Sub(since) < 4*probeEvery
 }
 
-// settled says whether all that reached the broker before the given time is executed and in the index, or dropped, by now.
-// The topic is one that the broker has.
-func (e *evidence) settled(broker, topic string, before, now time.Time) bool {
+// settled says whether all that reached the broker before the given time is executed and in the index, or dropped, by now:
+// the time to wait is 0 then. If not, it is how long that takes when what is known goes on as it does. The topic is one that
+// the broker has.
+func (e *evidence) settled(broker, topic string, before, now time.Time) (wait time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at, ok := e.executed(broker, before)
-	if !ok || at.After(now) {
-		return false
-	}
 	m := e.marksOf(broker)
 	m.wanted, m.topic = now, topic
-	return m.passed(at, now)
+	upTo := e.upTo(broker, m, now)
+	if upTo.After(before) {
+		return 0
+	}
+	return min(max(before.Sub(upTo), 0)+probeEvery, longestWait)
 }
 
-// executed returns from when on all that reached the broker before the given time is executed or dropped.
-func (e *evidence) executed(broker string, before time.Time) (at time.Time, ok bool) {
+// upTo returns the time up to which all that reached the broker is settled.
+func (e *evidence) upTo(broker string, m *marks, now time.Time) (upTo time.Time) {
 	for _, p := range e.probes[broker] {
-		if settles := p.answered.Add(e.queue); p.sent.After(before) && (!ok || settles.Before(at)) {
-			at, ok = settles, true
+		if at := p.answered.Add(e.queue); !at.After(now) && m.passed(at, now) && p.sent.After(upTo) {
+			upTo = p.sent
 		}
 	}
-	return at, ok
+	return upTo
 }
 
-// ready returns those of the brokers about which enough is known for what has just become due: a row whose earlier holders
-// may have sent something would only be given back. About a broker of which nobody has asked, a first claim does.
+// ready returns those of the brokers about which enough is known to claim what is due: a row whose earlier holders may have
+// sent something would only be given back. About a broker of which nobody has asked, a first claim does.
 func (e *evidence) ready(brokers []string, now time.Time) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(brokers), func(broker string) bool {
 		m := e.marksOf(broker)
-		return m.isWanted(now) && !e.fresh(broker, m, now)
-	})
-}
-
-// fresh says whether all that reached the broker up to a moment ago is settled.
-func (e *evidence) fresh(broker string, m *marks, now time.Time) bool {
-	lag := e.queue + 4*probeEvery
-	if m.blind {
-		lag += blindLag
-	}
-	return slices.ContainsFunc(e.probes[broker], func(p probe) bool {
-		at := p.answered.Add(e.queue)
-		return now.Sub(p.sent) <= lag && !at.After(now) && m.passed(at, now)
+		return m.isWanted(now) && now.Sub(e.upTo(broker, m, now)) > m.lag()
 	})
 }
 

@@ -35,10 +35,10 @@ func TestSettled(t *testing.T) {
 				e.add("broker-a", at(p[0]), at(p[1]))
 			}
 			e.foundMark("broker-a", mark{before: at(200_000)}) // all is in the index
-			if got := e.settled("broker-a", "t", at(tc.before), at(tc.now)); got != tc.want {
+			if got := e.settled("broker-a", "t", at(tc.before), at(tc.now)) == 0; got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
-			if e.settled("broker-b", "t", at(tc.before), at(tc.now)) {
+			if e.settled("broker-b", "t", at(tc.before), at(tc.now)) == 0 {
 				t.Error("another broker's answers count")
 			}
 		})
@@ -71,7 +71,7 @@ func TestSettledWhenIndexed(t *testing.T) {
 			if tc.found > 0 {
 				e.foundMark("broker-a", mark{before: at(tc.found)})
 			}
-			if got := e.settled("broker-a", "t", at(1000), at(tc.now)); got != tc.want {
+			if got := e.settled("broker-a", "t", at(1000), at(tc.now)) == 0; got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
 		})
@@ -137,8 +137,16 @@ func TestReady(t *testing.T) {
 	ready(1001+settles, false)
 	e.foundMark("broker-a", mark{before: at(1001 + settles)})
 	ready(1100+settles, true)
-	ready(1001+settles+int((4*probeEvery).Milliseconds()), false) // it does not keep up
-	ready(1001+settles+int(wantedFor.Milliseconds()), true)       // nobody asks any more
+	late := 1001 + int(readyLag.Milliseconds())
+	if got, want := e.settled("broker-a", "t", at(3000), at(late-1)), 2*time.Second+probeEvery; got != want {
+		t.Errorf("a row waits for %s, want %s", got, want)
+	}
+	if got := e.settled("broker-a", "t", at(late-1), at(late-1)); got != longestWait {
+		t.Errorf("a row waits for %s, want %s", got, longestWait)
+	}
+	ready(late-1, true)
+	ready(late, false)                                // it does not keep up
+	ready(late-1+int(wantedFor.Milliseconds()), true) // nobody asks any more
 }
 
 // TestLeaseOutlivesItsFrames: at the end of a lease, what its holder wrote last has reached the broker's host for so long

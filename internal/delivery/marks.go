@@ -45,6 +45,14 @@ func (m *marks) passed(at, now time.Time) bool {
 	return !m.found.Before(at) || m.blind && !at.Add(blindLag).After(now)
 }
 
+// lag is how far behind what is known of the broker may be.
+func (m *marks) lag() time.Duration {
+	if m.blind {
+		return readyLag + blindLag
+	}
+	return readyLag
+}
+
 // followIndexes puts marks to the brokers about which somebody asks, and looks for them.
 func (r *Resolver) followIndexes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

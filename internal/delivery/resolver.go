@@ -210,11 +210,11 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 
 // settled says whether what earlier holders sent is executed and can be found, or is dropped; if not, the row is given back.
 func (r *Resolver) settled(ctx context.Context, c txn.Claim) bool {
-	settled := r.evidence.settled(c.Half.Broker, c.Message.Topic, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
-	if !settled {
-		r.putBack(ctx, c, probeEvery, "waiting until what was sent before is executed by the broker and in its index, or dropped")
+	wait := r.evidence.settled(c.Half.Broker, c.Message.Topic, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
+	if wait > 0 {
+		r.putBack(ctx, c, wait, "waiting until what was sent before is executed by the broker and in its index, or dropped")
 	}
-	return settled
+	return wait == 0
 }
 
 // state is what is known of a message before it is sent.

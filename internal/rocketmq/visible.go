@@ -15,8 +15,8 @@ import (
 // Indexed says whether the broker's index knows a half message; see delivery.Broker.
 func (c *Client) Indexed(ctx context.Context, h txn.Half) (bool, error) {
 	found, err := c.remote.QueryByUniqKey(ctx, h.Broker, halfTopic, h.UniqKey, time.Time{}, time.Time{})
-	if answer, ok := errors.AsType[*remoting.BrokerError](err); ok {
-		return false, fmt.Errorf("%w: %w", txn.ErrNotTold, answer)
+	if remoting.IsCode(err, remoting.CodeNoPermission) {
+		return false, fmt.Errorf("%w: %w", txn.ErrNotTold, err)
 	}
 	return len(found) > 0, err
 }
@@ -35,12 +35,20 @@ func (c *Client) Visible(ctx context.Context, m txn.Message, first int64, since 
 		return 0, err
 	}
 	copies, err := c.countInQueue(ctx, m, since)
-	if remoting.IsCode(err, remoting.CodeNoPermission) || remoting.IsCode(err, remoting.CodeNoSubscriptionGroup) {
+	if cannotRead(err) {
 		c.log.WarnContext(ctx, "the broker's index may have lost a message that is visible, and its queue cannot be read: it may become visible twice",
 			"id", m.TxID, "message_id", m.UniqKey, "group", recoveryGroup, "error", err)
 		return 0, nil
 	}
 	return copies, err
+}
+
+// cannotRead: the group or its permission is missing, or the queue is gone.
+func cannotRead(err error) bool {
+	answer, ok := errors.AsType[*remoting.BrokerError](err)
+	return ok && slices.Contains([]int{
+		remoting.CodeNoPermission, remoting.CodeNoSubscriptionGroup, remoting.CodeTopicNotExist, remoting.CodeInvalidParameter,
+	}, answer.Code)
 }
 
 // indexIsComplete says whether the index has no hole behind the moment or offset: the broker has not started since, or the
