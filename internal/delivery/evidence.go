@@ -88,12 +88,16 @@ func (e *evidence) settled(broker, topic string, before, now time.Time) (wait ti
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.marksOf(broker)
+	followed := m.isWanted(now)
 	m.wanted, m.topic = now, topic
-	upTo := e.upTo(broker, m, now)
-	if upTo.After(before) {
+	switch upTo := e.upTo(broker, m, now); {
+	case upTo.After(before):
 		return 0
+	case upTo.IsZero() || !followed:
+		return 2 * probeEvery // the first mark is found by then
+	default:
+		return min(before.Sub(upTo)+probeEvery, longestWait)
 	}
-	return min(max(before.Sub(upTo), 0)+probeEvery, longestWait)
 }
 
 // upTo returns the time up to which all that reached the broker is settled.

@@ -137,12 +137,15 @@ func TestReady(t *testing.T) {
 	ready(1001+settles, false)
 	e.foundMark("broker-a", mark{before: at(1001 + settles)})
 	ready(1100+settles, true)
-	late := 1001 + int(readyLag.Milliseconds())
-	if got, want := e.settled("broker-a", "t", at(3000), at(late-1)), 2*time.Second+probeEvery; got != want {
+	if got, want := e.settled("broker-a", "t", at(3000), at(1100+settles)), 2*time.Second+probeEvery; got != want {
 		t.Errorf("a row waits for %s, want %s", got, want)
 	}
-	if got := e.settled("broker-a", "t", at(late-1), at(late-1)); got != longestWait {
+	if got := e.settled("broker-a", "t", at(9000), at(1100+settles)); got != longestWait {
 		t.Errorf("a row waits for %s, want %s", got, longestWait)
+	}
+	late := 1001 + int(readyLag.Milliseconds())
+	if got := e.settled("broker-a", "t", at(late-1), at(late-1)); got != 2*probeEvery {
+		t.Errorf("a row waits for %s when nobody has asked for long, want %s", got, 2*probeEvery)
 	}
 	ready(late-1, true)
 	ready(late, false)                                // it does not keep up

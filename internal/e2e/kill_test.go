@@ -10,7 +10,7 @@ import (
 
 const (
 	inFlight     = 25               // transactions at the point when the process dies
-	recoverLimit = 15 * time.Second // from readiness after the restart, without any traffic
+	recoverLimit = 25 * time.Second // from readiness after the restart, without any traffic
 )
 
 // TestKilledAt kills the process with SIGKILL when inFlight transactions stand at one point, restarts it, sends nothing,

@@ -64,7 +64,8 @@ func TestClaimDueAfterTheLease(t *testing.T) {
 	}
 	c := claims[0]
 	want := txn.Claim{
-		Lease: txn.Lease{ID: "tx-1", Epoch: 2, WriteBefore: c.Lease.WriteBefore}, Message: a.Message, CreatedAt: c.CreatedAt, Attempts: 1, FreeSince: c.FreeSince,
+		Lease: txn.Lease{ID: "tx-1", Epoch: 2, WriteBefore: c.Lease.WriteBefore}, Message: a.Message, First: a.Half.CommitLogOffset,
+		CreatedAt: c.CreatedAt, Attempts: 1, FreeSince: c.FreeSince,
 		Half: txn.Half{UniqKey: a.Half.UniqKey, Broker: "broker-a", CommitLogOffset: a.Half.CommitLogOffset, QueueOffset: a.Half.QueueOffset, FromCheck: true},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {

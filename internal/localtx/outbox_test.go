@@ -41,7 +41,7 @@ func TestOutboxRowIsDueAtOnce(t *testing.T) {
 	}
 	c := claims[0]
 	want := txn.Claim{
-		Lease: txn.Lease{ID: "tx-1", Epoch: 2, WriteBefore: c.Lease.WriteBefore}, Message: a.Message, Outbox: true,
+		Lease: txn.Lease{ID: "tx-1", Epoch: 2, WriteBefore: c.Lease.WriteBefore}, Message: a.Message, Outbox: true, First: txn.NoHalf,
 		CreatedAt: c.CreatedAt, Attempts: 1, FreeSince: c.FreeSince,
 		Half: txn.Half{UniqKey: a.Half.UniqKey, Broker: "broker-a", CommitLogOffset: txn.NoHalf, QueueOffset: txn.NoHalf, FromCheck: true},
 	}
