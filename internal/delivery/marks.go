@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -55,25 +53,18 @@ func (m *marks) lag() time.Duration {
 
 // followIndexes puts marks to the brokers about which somebody asks, and looks for them.
 func (r *Resolver) followIndexes(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var g errgroup.Group
-	for _, broker := range r.broker.Brokers() {
-		g.Go(func() error {
-			err := r.followIndex(ctx, broker)
-			switch {
-			case errors.Is(err, txn.ErrNoQueue), errors.Is(err, txn.ErrNotTold):
-				if r.evidence.goBlind(broker) {
-					r.log.WarnContext(ctx, "it cannot be found out how far the broker's index is: what may have been sent waits longer",
-						"broker", broker, "waits", blindLag.String(), "error", err)
-				}
-			case err != nil:
-				r.log.DebugContext(ctx, "following the broker's index", "broker", broker, "error", err)
+	r.eachBroker(ctx, callTimeout, func(ctx context.Context, broker string) {
+		err := r.followIndex(ctx, broker)
+		switch {
+		case errors.Is(err, txn.ErrNoQueue), errors.Is(err, txn.ErrNotTold):
+			if r.evidence.goBlind(broker) {
+				r.log.WarnContext(ctx, "it cannot be found out how far the broker's index is: what may have been sent waits longer",
+					"broker", broker, "waits", blindLag.String(), "error", err)
 			}
-			return nil
-		})
-	}
-	_ = g.Wait()
+		case err != nil:
+			r.log.DebugContext(ctx, "following the broker's index", "broker", broker, "error", err)
+		}
+	})
 }
 
 func (r *Resolver) followIndex(ctx context.Context, broker string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -124,20 +125,24 @@ func pause(ctx context.Context, d time.Duration) {
 
 // probeAll asks every broker for a sign of life, each on its own so that a silent one holds up no other.
 func (r *Resolver) probeAll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, probeEvery)
+	r.eachBroker(ctx, probeEvery, func(ctx context.Context, broker string) {
+		sent := time.Now()
+		r.evidence.ask(broker, sent)
+		if err := r.broker.Probe(ctx, broker); err == nil {
+			r.evidence.add(broker, sent, time.Now())
+		}
+	})
+}
+
+// eachBroker calls do for all brokers at once, and returns when all are done; they have so long.
+func (r *Resolver) eachBroker(ctx context.Context, limit time.Duration, do func(ctx context.Context, broker string)) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	var g errgroup.Group
+	var all sync.WaitGroup
 	for _, broker := range r.broker.Brokers() {
-		g.Go(func() error {
-			sent := time.Now()
-			r.evidence.ask(broker, sent)
-			if err := r.broker.Probe(ctx, broker); err == nil {
-				r.evidence.add(broker, sent, time.Now())
-			}
-			return nil
-		})
+		all.Go(func() { do(ctx, broker) })
 	}
-	_ = g.Wait()
+	all.Wait()
 }
 
 // deliverDue claims and delivers until nothing is due.

@@ -17,6 +17,9 @@ import (
 	"unicode/utf16"
 )
 
+// IndexThread is a broker's thread that writes its consume queues and its index, for [Process.PauseThread].
+const IndexThread = "ReputMessageService"
+
 // BrokerName is the name of the i-th broker, from 0: broker-a, broker-b, …
 func BrokerName(i int) string { return "broker-" + string(rune('a'+i)) }
 

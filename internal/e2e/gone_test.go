@@ -39,7 +39,6 @@ func startAgain(t *testing.T, p *devstack.Process) {
 
 // usage of a process at one moment.
 type usage struct {
-	at         time.Time
 	live       float64 // bytes of the heap that the last collection has left, and stacks
 	resident   float64 // bytes
 	goroutines float64
@@ -49,7 +48,6 @@ type usage struct {
 // usage reads the process's metrics.
 func (s *service) usage() usage {
 	return usage{
-		at: time.Now(),
 		// The next collection begins when this has doubled (GOGC).
 		live:       s.metric("go_memstats_next_gc_bytes ") / 2,
 		resident:   s.metric("process_resident_memory_bytes "),
@@ -108,6 +106,35 @@ func large(kind, id, key string) string {
 	return fmt.Sprintf(`{"kind": %q, "id": %q, "shard_key": %q, "payload": {"id": %[2]q, "filling": %q}}`, kind, id, key, strings.Repeat("x", *goneSize))
 }
 
+// loss is what was seen of a service while it lost a dependency.
+type loss struct {
+	requests    *stream
+	began, gone time.Time
+	usual       usage   // before
+	samples     []usage // meanwhile
+}
+
+// loseWhileBusy posts requests of the kinds in turns, and takes the dependency away for a while. It returns when it is to come
+// back; the requests go on.
+func (s *service) loseWhileBusy(how outage, p *devstack.Process, kinds ...string) *loss {
+	s.t.Helper()
+	w := &loss{began: time.Now()}
+	w.requests = startStream(s.t, []*service{s}, *goneRate, func(n int) string {
+		return large(kinds[n%len(kinds)], fmt.Sprint("gone-", n), fmt.Sprint("key-", n%40))
+	})
+	w.usual = median(s.watch(w.began.Add(*goneFor / 4)))
+	w.gone = time.Now()
+	how.begin(s.t, p)
+	w.samples = s.watch(w.gone.Add(*goneFor))
+	return w
+}
+
+// firstAndLast are the medians of the first and the last third of the loss.
+func (w *loss) firstAndLast() (first, last usage) {
+	third := len(w.samples) / 3
+	return median(w.samples[:third]), median(w.samples[2*third:])
+}
+
 // TestBrokerGone: requests come all the time while no broker answers. They are committed, in memory that does not grow;
 // then all that waited is delivered, once and in order, while requests go on.
 //
@@ -120,39 +147,30 @@ func TestBrokerGone(t *testing.T) {
 			e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
 			e.counted()
 			s := e.start().ready()
-			requests := startStream(t, []*service{s}, *goneRate, func(n int) string {
-				return large([]string{"fallback", "unordered"}[n%2], fmt.Sprint("gone-", n), fmt.Sprint("key-", n%40))
-			})
-			before := time.Now()
-			usual := median(s.watch(before.Add(*goneFor / 4)))
-
-			gone := time.Now()
-			outage.begin(t, stack.Broker(0))
-			samples := s.watch(gone.Add(*goneFor))
+			w := s.loseWhileBusy(outage, stack.Broker(0), "fallback", "unordered")
 			back := time.Now()
 			outage.end(t, stack.Broker(0))
 			backlog := e.pendingSince(back)
 			draining := s.drain(e, back)
 			drained := time.Now()
-			requests.end()
+			w.requests.end()
 
-			third := len(samples) / 3
-			first, last := median(samples[:third]), median(samples[2*third:])
-			meanwhile, after := requests.between(gone, back), requests.between(back, drained)
-			t.Logf("before: %s; %s", requests.between(before, gone), usual)
-			t.Logf("gone for %s: %s; at first %s; in the end %s", back.Sub(gone).Round(time.Second), meanwhile, first, last)
+			first, last := w.firstAndLast()
+			meanwhile, after := w.requests.between(w.gone, back), w.requests.between(back, drained)
+			t.Logf("before: %s; %s", w.requests.between(w.began, w.gone), w.usual)
+			t.Logf("gone for %s: %s; at first %s; in the end %s", back.Sub(w.gone).Round(time.Second), meanwhile, first, last)
 			t.Logf("drained %d in %s, %.0f a second: %s; %s", backlog, drained.Sub(back).Round(time.Millisecond), float64(backlog)/drained.Sub(back).Seconds(), after, median(draining))
 			// What is kept of each request would show, in a long outage: it is a good part of what came.
 			if grown, came := last.live-first.live, float64(len(meanwhile)*2/3**goneSize); grown > max(came/8, claimsLive) {
 				t.Errorf("the live heap grew by %.0f bytes while %.0f came", grown, came)
 			}
-			last.bounded(t, usual, samples)
+			last.bounded(t, w.usual, w.samples)
 			for _, part := range []answersSeen{meanwhile, after} {
 				if got := part.count(http.StatusCreated); got < len(part)*95/100 { // a loaded machine may time out
 					t.Errorf("%d of %d requests were answered 201: %s", got, len(part), part)
 				}
 			}
-			if got, want := e.settleInOrder(60*time.Second), requests.between(before, time.Now()).count(http.StatusCreated); got < want {
+			if got, want := e.settleInOrder(60*time.Second), w.requests.between(w.began, time.Now()).count(http.StatusCreated); got < want {
 				t.Errorf("%d messages are delivered, %d transactions were answered 201", got, want)
 			}
 		})
@@ -197,35 +215,26 @@ func TestDatabaseGone(t *testing.T) {
 			e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
 			e.counted()
 			s := e.start().ready()
-			requests := startStream(t, []*service{s}, *goneRate, func(n int) string {
-				return large([]string{"half", "fallback", "unordered"}[n%3], fmt.Sprint("gone-", n), fmt.Sprint("key-", n%40))
-			})
-			before := time.Now()
-			usual := median(s.watch(before.Add(*goneFor / 4)))
-
-			gone := time.Now()
-			outage.begin(t, stack.Postgres())
-			samples := s.watch(gone.Add(*goneFor))
-			waiting := requests.inFlight()
+			w := s.loseWhileBusy(outage, stack.Postgres(), "half", "fallback", "unordered")
+			waiting := w.requests.inFlight()
 			back := time.Now()
 			outage.end(t, stack.Postgres())
-			recovered := requests.firstCreated(back)
-			requests.end()
+			recovered := w.requests.firstCreated(back)
+			w.requests.end()
 
-			meanwhile := requests.between(gone, back)
-			third := len(samples) / 3
-			first, last := median(samples[:third]), median(samples[2*third:])
-			t.Logf("before: %s; %s", requests.between(before, gone), usual)
-			t.Logf("gone for %s: %s; at first %s; in the end %s, %d wait", back.Sub(gone).Round(time.Second), meanwhile, first, last, waiting)
-			t.Logf("the first 201 after %s; then %s", recovered.Sub(back).Round(time.Millisecond), requests.between(recovered, time.Now()))
+			meanwhile := w.requests.between(w.gone, back)
+			first, last := w.firstAndLast()
+			t.Logf("before: %s; %s", w.requests.between(w.began, w.gone), w.usual)
+			t.Logf("gone for %s: %s; at first %s; in the end %s, %d wait", back.Sub(w.gone).Round(time.Second), meanwhile, first, last, waiting)
+			t.Logf("the first 201 after %s; then %s", recovered.Sub(back).Round(time.Millisecond), w.requests.between(recovered, time.Now()))
 			if longest := meanwhile.quantile(1); longest > requestLimit {
 				t.Errorf("a request was answered after %s, want at most %s", longest, requestLimit)
 			}
 			if limit := *goneRate * int(requestLimit/time.Second); waiting > limit {
 				t.Errorf("%d requests wait, want at most the %d that come in %s", waiting, limit, requestLimit)
 			}
-			last.bounded(t, usual, samples)
-			if got, want := e.settleInOrder(60*time.Second), requests.between(before, time.Now()).count(http.StatusCreated); got < want {
+			last.bounded(t, w.usual, w.samples)
+			if got, want := e.settleInOrder(60*time.Second), w.requests.between(w.began, time.Now()).count(http.StatusCreated); got < want {
 				t.Errorf("%d messages are delivered, %d transactions were answered 201", got, want)
 			}
 			eventually(t, recoverLimit, func() error {

@@ -11,8 +11,24 @@ import (
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 )
 
-// indexThread is the broker's thread that writes consume queues and the index.
-const indexThread = "ReputMessageService"
+// startDying starts a replica that dies when messages of the kind are visible, before it says so to anybody.
+func (e *env) startDying(kind string) *service {
+	e.t.Helper()
+	return e.start("TXSVC_FAILPOINT=" + map[string]string{"half": "end-answered@10", "outbox": "relay-answered@1"}[kind]).ready()
+}
+
+// leaveUnmarked posts what the replica dies of.
+func (s *service) leaveUnmarked(kind string) {
+	s.t.Helper()
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			_, _ = s.post("/v1/transactions", numbered(kind, fmt.Sprint("tx-", i), fmt.Sprint("key-", i)))
+		})
+	}
+	wg.Wait()
+	s.awaitDeath()
+}
 
 // TestIndexFallsBehind: messages are visible that nobody has marked, and the broker's index does not know them for longer
 // than a lease. Nobody makes them visible again.
@@ -22,21 +38,14 @@ func TestIndexFallsBehind(t *testing.T) {
 			t.Parallel()
 			e, stack := newPrivateEnv(t, devstack.Options{})
 			e.counted()
-			dying := e.start("TXSVC_FAILPOINT=" + map[string]string{"half": "end-answered@10", "outbox": "relay-answered@1"}[kind]).ready()
-			resume, err := stack.Broker(0).PauseThread(indexThread)
+			dying := e.startDying(kind)
+			resume, err := stack.Broker(0).PauseThread(devstack.IndexThread)
 			if err != nil {
 				t.Fatal(err)
 			}
 			resume = sync.OnceFunc(resume)
 			defer resume()
-			var wg sync.WaitGroup
-			for i := range 10 {
-				wg.Go(func() {
-					_, _ = dying.post("/v1/transactions", numbered(kind, fmt.Sprint("tx-", i), fmt.Sprint("key-", i)))
-				})
-			}
-			wg.Wait()
-			dying.awaitDeath()
+			dying.leaveUnmarked(kind)
 			e.start().ready()
 			time.Sleep(20 * time.Second) // the outage itself: longer than a lease, and what else is waited for
 			resume()
@@ -57,15 +66,7 @@ func TestIndexIsLost(t *testing.T) {
 				"mappedFileSizeCommitLog": "1048576", "flushConsumeQueueThoroughInterval": "1000",
 			}})
 			e.counted()
-			dying := e.start("TXSVC_FAILPOINT=" + map[string]string{"half": "end-answered@10", "outbox": "relay-answered@1"}[kind]).ready()
-			var wg sync.WaitGroup
-			for i := range 10 {
-				wg.Go(func() {
-					_, _ = dying.post("/v1/transactions", numbered(kind, fmt.Sprint("tx-", i), fmt.Sprint("key-", i)))
-				})
-			}
-			wg.Wait()
-			dying.awaitDeath()
+			e.startDying(kind).leaveUnmarked(kind)
 			e.loseIndex(stack)
 			e.start().ready()
 			if got := e.settleInOrder(recoverLimit); got == 0 {

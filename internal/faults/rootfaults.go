@@ -74,15 +74,12 @@ func clockSkew(r *rand.Rand) event {
 	}
 }
 
-// indexThread is the broker's thread that writes consume queues and the index.
-const indexThread = "ReputMessageService"
-
 func indexBehind(r *rand.Rand) event {
 	i, held := r.IntN(brokerCount), between(r, time.Second, 20*time.Second)
 	return event{
 		detail: fmt.Sprintf("%s for %s", devstack.BrokerName(i), held), holds: []string{partBroker(i)}, length: held,
 		run: func(ctx context.Context, w *world) (string, error) {
-			resume, err := w.stack.Broker(i).PauseThread(indexThread)
+			resume, err := w.stack.Broker(i).PauseThread(devstack.IndexThread)
 			if err != nil {
 				return "", err
 			}

@@ -93,7 +93,7 @@ func (c *Client) countInQueue(ctx context.Context, m txn.Message, since time.Tim
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := m.Queue
-	if r.copies == nil || since.Before(r.since) || time.Since(r.used) > readingKept || len(r.copies) > readingLimit {
+	if r.copies == nil || since.Before(r.since) || len(r.copies) > readingLimit {
 		next, err := c.remote.SearchOffset(ctx, q.Broker, m.Topic, q.ID, since)
 		if err != nil {
 			return 0, err
@@ -121,13 +121,14 @@ func (c *Client) countInQueue(ctx context.Context, m txn.Message, since time.Tim
 	return r.copies[m.UniqKey], nil
 }
 
+// readingOf forgets what nobody has asked for in a while, unless it is in use.
 func (c *Client) readingOf(of readingOf) *reading {
 	c.readingsMu.Lock()
 	defer c.readingsMu.Unlock()
-	for other, r := range c.readings {
-		if other != of && r.mu.TryLock() {
+	for each, r := range c.readings {
+		if r.mu.TryLock() {
 			if time.Since(r.used) > readingKept {
-				delete(c.readings, other)
+				delete(c.readings, each)
 			}
 			r.mu.Unlock()
 		}
