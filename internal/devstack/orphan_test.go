@@ -122,7 +122,7 @@ func (a *another) awaitEnd(t *testing.T, dir string) {
 	for _, pid := range a.PIDs {
 		eventually(t, 20*time.Second, fmt.Sprintf("process %d is gone", pid), func() bool { return !devstack.Lives(pid) })
 	}
-	eventually(t, 5*time.Second, "nothing of the directory runs", func() bool { return len(processesIn(t, dir)) == 0 })
+	eventually(t, 30*time.Second, "nothing of the directory runs", func() bool { return len(processesIn(t, dir)) == 0 })
 }
 
 // SIGKILL of the process that runs a stack ends all of its children, also paused

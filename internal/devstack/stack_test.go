@@ -166,7 +166,7 @@ func breakPostgres(t *testing.T, s *devstack.Stack) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 5*time.Second, "the session's backend is gone", func() bool { return !devstack.Lives(backend) })
+			eventually(t, 30*time.Second, "the session's backend is gone", func() bool { return !devstack.Lives(backend) })
 			if err := pg.Start(within(t, time.Minute)); err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +186,7 @@ func breakBroker(t *testing.T, s *devstack.Stack) {
 			t.Error("a paused broker answered")
 		}
 		broker.Resume()
-		eventually(t, 5*time.Second, "the broker answers", func() bool { return answers(addr) })
+		eventually(t, 30*time.Second, "the broker answers", func() bool { return answers(addr) })
 	})
 	t.Run("kill", func(t *testing.T) {
 		was := broker.PID()

@@ -46,7 +46,7 @@ func TestKilledAt(t *testing.T) {
 				if tc.committed {
 					want = inFlight
 				}
-				eventually(t, 5*time.Second, func() error { // backends end when they notice that their client is gone
+				eventually(t, 30*time.Second, func() error { // backends end when they notice that their client is gone
 					if got := len(e.committed()); got != want {
 						return fmt.Errorf("%d transactions are committed, want %d", got, want)
 					}

@@ -240,13 +240,13 @@ func TestSilentNameserversAreLeftBehind(t *testing.T) {
 	}
 	c := newClient(t, func(cfg *Config) {
 		cfg.Nameservers = append(silent, cfg.Nameservers...)
-		cfg.DialTimeout, cfg.ReplyTimeout = time.Second, 1500*time.Millisecond
+		cfg.DialTimeout, cfg.ReplyTimeout = time.Second, 3*time.Second
 	})
 	begin := time.Now()
 	if _, err := c.Route(t.Context(), "nowhere-"+UniqKey()); !IsCode(err, CodeTopicNotExist) {
 		t.Errorf("got %v, want code %d", err, CodeTopicNotExist)
 	}
-	if took := time.Since(begin); took > 900*time.Millisecond {
+	if took := time.Since(begin); took > 2800*time.Millisecond {
 		t.Errorf("an unknown topic took %v: the silent ones were asked again", took)
 	}
 }

@@ -190,7 +190,7 @@ func awaitSent(t *testing.T, c *Client, broker string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 		for _, ca := range conn.pending {

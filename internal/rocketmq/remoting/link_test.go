@@ -44,7 +44,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		}
 	}
 	<-l.settled
-	eventually(t, 5*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		if _, err := l.conn(); !errors.Is(err, ErrNotConnected) || l.status().Err == nil {
 			return fmt.Errorf("got %+v, want it given up", l.status())
 		}
