@@ -15,8 +15,8 @@ import (
 type smallDisk struct{ path string }
 
 const (
-	diskSize   = 6 << 30
-	ballast    = 256 << 20       // so that a few per cent of a young store are more than a broker writes until it looks
+	diskSize   = 8 << 30
+	ballast    = 2 << 30         // so that a few per cent of a young store are more than a broker writes until it looks
 	diskSource = "txsvc-faults-" // and the process id, by which a later run knows what is stale
 )
 
@@ -31,11 +31,26 @@ func mountSmallDisk(ctx context.Context, path string) (*smallDisk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mounting a small disk: %w: %s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(path, "ballast"), make([]byte, ballast), 0o600); err != nil {
+	if err := d.load(); err != nil {
 		d.unmount()
 		return nil, fmt.Errorf("putting ballast on the small disk: %w", err)
 	}
 	return d, nil
+}
+
+func (d *smallDisk) load() error {
+	file, err := os.Create(filepath.Join(d.path, "ballast"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	chunk := make([]byte, 1<<20)
+	for range ballast / len(chunk) {
+		if _, err := file.Write(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func source() string { return fmt.Sprint(diskSource, os.Getpid()) }
@@ -69,12 +84,20 @@ func isStale(pid, name string) bool {
 
 // leave lets only so many per cent be free.
 func (d *smallDisk) leave(ctx context.Context, percent uint64) error {
+	used, _, err := d.usage()
+	if err != nil {
+		return err
+	}
+	return d.resize(ctx, used+used*percent/(100-percent))
+}
+
+// usage returns the bytes that are used and those that are free.
+func (d *smallDisk) usage() (used, free uint64, err error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(d.path, &fs); err != nil {
-		return fmt.Errorf("looking at the small disk: %w", err)
+		return 0, 0, fmt.Errorf("looking at the small disk: %w", err)
 	}
-	used := (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
-	return d.resize(ctx, used+used*percent/(100-percent))
+	return (fs.Blocks - fs.Bfree) * uint64(fs.Bsize), fs.Bfree * uint64(fs.Bsize), nil
 }
 
 func (d *smallDisk) resize(ctx context.Context, size uint64) error {

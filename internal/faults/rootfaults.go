@@ -98,6 +98,8 @@ const (
 	refusesAt = 90
 	// refusesWithin is how long it takes to see that: it looks every 10 s, and first a minute after its start.
 	refusesWithin = 80 * time.Second
+	// neverLess is how many bytes stay free all the time.
+	neverLess = 48 << 20
 )
 
 func diskFull(r *rand.Rand) event {
@@ -112,6 +114,9 @@ func diskFull(r *rand.Rand) event {
 			refused := false
 			for until := time.Now().Add(refusesWithin); !refused && time.Now().Before(until) && ctx.Err() == nil; {
 				pause(ctx, 500*time.Millisecond)
+				if _, free, err := w.disk.usage(); err != nil || free < neverLess {
+					break // a broker that cannot write at all loses what it confirmed
+				}
 				refused = w.refusesMessages(ctx, smallBroker)
 			}
 			if refused {
