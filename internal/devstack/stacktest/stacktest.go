@@ -105,7 +105,7 @@ func attachOrStart(ctx context.Context) (*Stack, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	running, release, err := StartTemporary(ctx, devstack.Options{})
+	running, release, err := StartTemporary(ctx, devstack.Options{BrokerConfig: Patient()})
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +113,11 @@ func attachOrStart(ctx context.Context) (*Stack, error) {
 	s := Describe(running)
 	return &s, nil
 }
+
+// Patient are settings of a broker that lets messages wait for 2.5 s before it refuses them as busy; the default is 0.2 s,
+// which a machine that runs several tests at once exceeds now and then. It is for tests of what a broker answers
+// otherwise, and less than the 3 s after which clients give up.
+func Patient() map[string]string { return map[string]string{"waitTimeMillsInSendQueue": "2500"} }
 
 // StartTemporary starts a stack for tests in a new temporary directory, where
 // o.Dir is empty: without syncing to disk and with a light JIT compiler. release

@@ -64,7 +64,8 @@ func start(signals <-chan os.Signal) (*devstack.Stack, func(), error) {
 		}
 	}()
 	return stacktest.StartTemporary(ctx, devstack.Options{
-		Progress: func(step string) { fmt.Fprintln(os.Stderr, "withstack:", step) },
+		BrokerConfig: stacktest.Patient(),
+		Progress:     func(step string) { fmt.Fprintln(os.Stderr, "withstack:", step) },
 	})
 }
 

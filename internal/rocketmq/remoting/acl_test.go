@@ -1,6 +1,7 @@
 package remoting
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ const (
 
 func aclConfig() map[string]string {
 	inner := `{"accessKey":"` + adminUser + `","secretKey":"` + adminKey + `"}`
-	return map[string]string{
+	config := map[string]string{
 		"authenticationEnabled":                "true",
 		"authenticationProvider":               "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
 		"authenticationMetadataProvider":       "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider",
@@ -44,6 +45,8 @@ func aclConfig() map[string]string {
 		"initAuthenticationUser":               `{"username":"` + adminUser + `","password":"` + adminKey + `"}`,
 		"innerClientAuthenticationCredentials": inner,
 	}
+	maps.Copy(config, stacktest.Patient())
+	return config
 }
 
 func TestBrokerWithAccessControl(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,9 +15,9 @@ import (
 
 // eager makes brokers ask within about two seconds.
 func eager() devstack.Options {
-	return devstack.Options{BrokerConfig: map[string]string{
-		"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionCheckMax": "100",
-	}}
+	config := map[string]string{"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionCheckMax": "100"}
+	maps.Copy(config, stacktest.Patient())
+	return devstack.Options{BrokerConfig: config}
 }
 
 // collector is a check-back handler that keeps what it gets.
