@@ -38,10 +38,9 @@ func (r runner) Run() int {
 
 // checksSoon makes a broker ask back after 4 s and once a second from then on. It notes ends in batches, and what it has
 // not noted when it looks it asks about all the same: the time before is what a busy machine may need to get that far.
-var checksSoon = map[string]string{
+var checksSoon = stacktest.Patient(map[string]string{
 	"transactionTimeOut": "4000", "transactionCheckInterval": "1000", "transactionOpBatchInterval": "200",
-	"waitTimeMillsInSendQueue": "2500", // see [stacktest.Patient]
-}
+})
 
 // impatient starts, at its first use, a stack that the tests share whose broker has these settings.
 var (

@@ -14,6 +14,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"strings"
@@ -105,7 +106,7 @@ func attachOrStart(ctx context.Context) (*Stack, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	running, release, err := StartTemporary(ctx, devstack.Options{BrokerConfig: Patient()})
+	running, release, err := StartTemporary(ctx, devstack.Options{BrokerConfig: Patient(nil)})
 	if err != nil {
 		return nil, err
 	}
@@ -114,10 +115,14 @@ func attachOrStart(ctx context.Context) (*Stack, error) {
 	return &s, nil
 }
 
-// Patient are settings of a broker that lets messages wait for 2.5 s before it refuses them as busy; the default is 0.2 s,
-// which a machine that runs several tests at once exceeds now and then. It is for tests of what a broker answers
-// otherwise, and less than the 3 s after which clients give up.
-func Patient() map[string]string { return map[string]string{"waitTimeMillsInSendQueue": "2500"} }
+// Patient adds to the settings of a broker, which may be nil, that messages wait for 2.5 s before it refuses them as busy;
+// the default is 0.2 s, which a machine that runs several tests at once exceeds now and then. It is for tests of what a
+// broker answers otherwise, and less than the 3 s after which clients give up.
+func Patient(settings map[string]string) map[string]string {
+	all := map[string]string{"waitTimeMillsInSendQueue": "2500"}
+	maps.Copy(all, settings)
+	return all
+}
 
 // StartTemporary starts a stack for tests in a new temporary directory, where
 // o.Dir is empty: without syncing to disk and with a light JIT compiler. release

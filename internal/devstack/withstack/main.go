@@ -64,7 +64,7 @@ func start(signals <-chan os.Signal) (*devstack.Stack, func(), error) {
 		}
 	}()
 	return stacktest.StartTemporary(ctx, devstack.Options{
-		BrokerConfig: stacktest.Patient(),
+		BrokerConfig: stacktest.Patient(nil),
 		Progress:     func(step string) { fmt.Fprintln(os.Stderr, "withstack:", step) },
 	})
 }

@@ -1,7 +1,6 @@
 package remoting
 
 import (
-	"maps"
 	"testing"
 	"time"
 
@@ -35,7 +34,7 @@ const (
 
 func aclConfig() map[string]string {
 	inner := `{"accessKey":"` + adminUser + `","secretKey":"` + adminKey + `"}`
-	config := map[string]string{
+	return stacktest.Patient(map[string]string{
 		"authenticationEnabled":                "true",
 		"authenticationProvider":               "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
 		"authenticationMetadataProvider":       "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider",
@@ -44,9 +43,7 @@ func aclConfig() map[string]string {
 		"authorizationMetadataProvider":        "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider",
 		"initAuthenticationUser":               `{"username":"` + adminUser + `","password":"` + adminKey + `"}`,
 		"innerClientAuthenticationCredentials": inner,
-	}
-	maps.Copy(config, stacktest.Patient())
-	return config
+	})
 }
 
 func TestBrokerWithAccessControl(t *testing.T) {

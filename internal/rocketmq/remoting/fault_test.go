@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,9 +14,9 @@ import (
 
 // eager makes brokers ask within about two seconds.
 func eager() devstack.Options {
-	config := map[string]string{"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionCheckMax": "100"}
-	maps.Copy(config, stacktest.Patient())
-	return devstack.Options{BrokerConfig: config}
+	return devstack.Options{BrokerConfig: stacktest.Patient(map[string]string{
+		"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionCheckMax": "100",
+	})}
 }
 
 // collector is a check-back handler that keeps what it gets.
