@@ -36,7 +36,7 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 		return err
 	}
 	if c.Config == "" {
-		return errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds (see README.md)")
+		return errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds (see docs/configuration.md)")
 	}
 	file, err := config.Load(c.Config, selectors)
 	if err != nil {

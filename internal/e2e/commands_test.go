@@ -160,16 +160,20 @@ func TestGracefulStop(t *testing.T) {
 	})
 }
 
-// TestReadme runs the README's commands against the stack that `make run` starts.
+// TestReadme runs the commands of README.md and docs/api.md against the stack that `make run` starts.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+	var pages strings.Builder
+	for _, page := range []string{"../../README.md", "../../docs/api.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages.Write(text)
 	}
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -181,14 +185,14 @@ func TestReadme(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), ".txsvc")
 	addr := startDev(t, path, dir)
 	var commands []string
-	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
+	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(pages.String(), -1) {
 		if strings.HasPrefix(m[1], "curl") || strings.HasPrefix(m[1], "bin/txsvc tail") {
 			commands = append(commands, m[1])
 		}
 	}
 	want := []string{`"delivery":"delivered"`, "shard_key customer-7", `"state":"committed"`, `"reason":"fnv1a64(shard_key) mod 8 = 1","queues":8`}
 	if len(commands) != len(want) {
-		t.Fatalf("got %d blocks of commands in the README, want %d", len(commands), len(want))
+		t.Fatalf("got %d blocks of commands in README.md and docs/api.md, want %d", len(commands), len(want))
 	}
 	for i, text := range commands {
 		text = strings.ReplaceAll(text, "127.0.0.1:8080", addr)
