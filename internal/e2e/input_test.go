@@ -28,6 +28,7 @@ func TestBadInput(t *testing.T) {
 		"empty shard key":     {`{"shard_key": "", ` + good + `}`, 400, "invalid_request", "/shard_key"},
 		"long shard key":      {`{"shard_key": "` + strings.Repeat("k", 300) + `", ` + good + `}`, 400, "invalid_request", "/shard_key"},
 		"reserved property":   {`{"shard_key": "k", "properties": {"UNIQ_KEY": "x"}, ` + good + `}`, 400, "invalid_request", "/properties/UNIQ_KEY"},
+		"priority":            {`{"shard_key": "k", "properties": {"_SYS_MSG_PRIORITY_": "7"}, ` + good + `}`, 400, "invalid_request", "/properties/_SYS_MSG_PRIORITY_"},
 		"no payload":          {`{"shard_key": "k"}`, 400, "invalid_request", "/payload"},
 		"order without items": {`{"shard_key": "k", "payload": {"customer": "c", "currency": "EUR", "items": []}}`, 400, "invalid_request", "/payload/items"},
 		"items of wrong type": {`{"shard_key": "k", "payload": {"items": 1}}`, 400, "invalid_request", "/payload/items"},

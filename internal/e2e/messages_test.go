@@ -156,6 +156,8 @@ func TestMessageRefused(t *testing.T) {
 		"two delays":     {`"body": 1, "delay_level": 1, "deliver_at": "2030-01-01T00:00:00Z"`, "invalid_request", "/deliver_at", 400},
 		"far ahead":      {`"body": 1, "deliver_at": "2999-01-01T00:00:00Z"`, "invalid_request", "3 days", 400},
 		"reserved":       {`"body": 1, "properties": {"DELAY": "1"}`, "invalid_request", "/properties/DELAY", 400},
+		"priority":       {`"body": 1, "properties": {"_SYS_MSG_PRIORITY_": "7"}`, "invalid_request", "/properties/_SYS_MSG_PRIORITY_", 400},
+		"transient":      {`"batch": [{"body": 1, "properties": {"__RMQ.TRANSIENT.x": "1"}}]`, "invalid_request", "/batch/0/properties/__RMQ.TRANSIENT.x", 400},
 		"empty property": {`"batch": [{"body": 1}, {"body": 1, "properties": {"p": ""}}]`, "invalid_request", "/batch/1/properties/p", 400},
 		"separator":      {`"batch": [{"body": 1, "properties": {"p": "a\u0001b"}}]`, "invalid_request", "/batch/0/properties/p", 400},
 		"long property":  {`"body": 1, "properties": {"p": "` + strings.Repeat("x", 31<<10) + `"}`, "invalid_request", "/properties", 400},

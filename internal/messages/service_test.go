@@ -115,7 +115,7 @@ func TestRequestsRefused(t *testing.T) {
 		"far ahead":      {good(func(r *messages.Request) { r.DeliverAt = ahead(73 * time.Hour) }), "/deliver_at: is more than 3 days ahead, which is the most that RocketMQ accepts (timerMaxDelaySec)"},
 		"delayed batch":  {messages.Request{Topic: f.topic, ShardKey: "k", Batch: true, DelayLevel: 1, Messages: f.request("k", "1").Messages}, "/batch: a batch cannot be delayed: RocketMQ stores it at once; send its messages one by one"},
 		"property": {good(func(r *messages.Request) { r.Messages[0].Properties = map[string]string{"TIMER_DELIVER_MS": "1"} }),
-			"/properties/TIMER_DELIVER_MS: the name TIMER_DELIVER_MS is reserved by RocketMQ or by this service"},
+			"/properties/TIMER_DELIVER_MS: the name TIMER_DELIVER_MS is reserved: RocketMQ's timer uses it"},
 		"selector_arg": {good(func(r *messages.Request) { r.Messages[0].Tag = "*" }), "/tag: must not contain ||, begin or end with a space, or be *: consumers could not subscribe to it"},
 	} {
 		for _, mode := range []messages.Mode{"", messages.ModeAsync, messages.ModeOneWay} {

@@ -16,7 +16,7 @@ func TestLabels(t *testing.T) {
 		"all right":          {Labels{"t", []string{"k"}, map[string]string{"größe": "ü\n🚚"}}, "[]"},
 		"tag":                {Labels{Tag: "a||b"}, "[{/batch/3/tag must not contain ||, begin or end with a space, or be *: consumers could not subscribe to it}]"},
 		"key":                {Labels{Keys: []string{"k", "a b"}}, "[{/batch/3/keys/1 must not be empty or contain spaces: RocketMQ separates keys with them}]"},
-		"reserved property":  {Labels{Properties: map[string]string{"DELAY": "1"}}, "[{/batch/3/properties/DELAY the name DELAY is reserved by RocketMQ or by this service}]"},
+		"reserved property":  {Labels{Properties: map[string]string{"DELAY": "1"}}, "[{/batch/3/properties/DELAY the name DELAY is reserved: a field of the request sets it}]"},
 		"empty property":     {Labels{Properties: map[string]string{"a/b": ""}}, "[{/batch/3/properties/a~1b must not be empty: RocketMQ drops properties without a value}]"},
 		"separator":          {Labels{Properties: map[string]string{"a": "x\x01y"}}, "[{/batch/3/properties/a must not contain the characters U+0000, U+0001 or U+0002}]"},
 		"too long":           {Labels{Properties: map[string]string{"a": long}}, "[{/batch/3/properties properties, keys, tag and shard key have 30725 bytes together, at most 30719 are allowed}]"},

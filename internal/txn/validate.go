@@ -22,27 +22,6 @@ const (
 	MaxPropertiesSize = 32767 - 2048
 )
 
-// reservedProperties are the names that RocketMQ keeps for itself (MessageConst.STRING_HASH_SET and the timer and pop
-// properties of 5.x), and those that the service sets.
-var reservedProperties = func() map[string]bool {
-	names := strings.Fields(`
-		KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
-		ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY
-		EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE DUP_INFO
-		CHECK_IMMUNITY_TIME_IN_SECONDS TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_ID TRANSACTION_CHECK_TIMES INSTANCE_ID
-		CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME
-		__SHARDINGKEY REAL_QUEUE_ID TIMER_DELIVER_MS TIMER_IN_MS TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELAY_LEVEL
-		TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DEL_MS
-		TIMER_LOG_DEL_FLAG TRANSIENT_GROUP_CONFIG BORN_HOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID
-		CRC32 __CRC32# INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT __transactionId__
-		PROPERTY_MESSAGE_TYPE _KEYS SHARDING_KEY TX_ID TX_KIND traceparent`)
-	reserved := make(map[string]bool, len(names))
-	for _, name := range names {
-		reserved[name] = true
-	}
-	return reserved
-}()
-
 // fieldErrors collects what is wrong with a request.
 type fieldErrors []FieldError
 
@@ -125,8 +104,8 @@ func checkProperties(errs *fieldErrors, within string, properties map[string]str
 		switch {
 		case name == "":
 			errs.add(pointer, "a property needs a name")
-		case reservedProperties[name]:
-			errs.add(pointer, "the name %s is reserved by RocketMQ or by this service", name)
+		case reserved(name) != "":
+			errs.add(pointer, "the name %s is reserved: %s", name, reserved(name))
 		case properties[name] == "":
 			errs.add(pointer, "must not be empty: RocketMQ drops properties without a value")
 		}
