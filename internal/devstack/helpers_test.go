@@ -95,14 +95,16 @@ func eventually(t *testing.T, d time.Duration, what string, holds func() bool) {
 }
 
 // ask sends RocketMQ one request without fields and returns the body of the reply.
-// It is written apart from the code under test.
-func ask(addr string, code int) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+func ask(addr string, code int) (string, error) { return askWithin(time.Minute, addr, code) }
+
+// askWithin is written apart from the code under test.
+func askWithin(limit time.Duration, addr string, code int) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(limit))
 	header := fmt.Sprintf(`{"code":%d,"language":"GO","version":0,"opaque":1,"flag":0}`, code)
 	frame := append([]byte{0, 0, 0, byte(4 + len(header)), 0, 0, 0, byte(len(header))}, header...)
 	if _, err := conn.Write(frame); err != nil {
@@ -117,9 +119,9 @@ func ask(addr string, code int) (string, error) {
 	return string(rest[lengths[1]:]), err
 }
 
-// answers tells whether a name server or broker replies at all.
+// answers tells whether a name server or broker replies within a second.
 func answers(addr string) bool {
-	_, err := ask(addr, 106)
+	_, err := askWithin(time.Second, addr, 106)
 	return err == nil
 }
 

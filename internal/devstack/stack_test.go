@@ -197,9 +197,10 @@ func breakBroker(t *testing.T, s *devstack.Stack) {
 		if err := broker.Start(within(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if broker.PID() == was || brokers(t, s)["broker-a"] != addr {
-			t.Errorf("got process %d at %s, want another than %d at %s", broker.PID(), brokers(t, s)["broker-a"], was, addr)
+		if broker.PID() == was {
+			t.Errorf("got process %d, want another one", was)
 		}
+		awaitAddress(t, s, addr)
 		if err := broker.Start(within(t, time.Second)); err == nil || !strings.Contains(err.Error(), "runs already") {
 			t.Errorf("starting it twice: got %v, want an error that says that it runs", err)
 		}
@@ -208,9 +209,7 @@ func breakBroker(t *testing.T, s *devstack.Stack) {
 		if err := broker.Stop(within(t, 30*time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		if brokers(t, s)["broker-a"] != "" {
-			t.Error("the name server knows a broker that was stopped")
-		}
+		awaitAddress(t, s, "")
 		if err := broker.Start(within(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
@@ -261,9 +260,7 @@ func breakNamesrv(t *testing.T, s *devstack.Stack) {
 	if err := namesrv.Start(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if got := brokers(t, s)["broker-a"]; got != addr {
-		t.Errorf("got broker address %q after the restart, want %q", got, addr)
-	}
+	awaitAddress(t, s, addr)
 	portTaken(t, namesrv, s.Nameservers()[0])
 	s.Broker(0).Pause()
 	defer s.Broker(0).Resume()
@@ -271,6 +268,16 @@ func breakNamesrv(t *testing.T, s *devstack.Stack) {
 	if err := namesrv.Start(within(t, time.Minute)); err != nil {
 		t.Errorf("with a paused broker: %v", err)
 	}
+}
+
+// awaitAddress waits until the name server knows the broker at the address, or, when it is empty, not at all. A name server
+// forgets on a thread of its own; and a broker that is too slow to answer while a name server starts is not waited for
+// there, but reports itself within 10 s.
+func awaitAddress(t *testing.T, s *devstack.Stack, addr string) {
+	t.Helper()
+	eventually(t, time.Minute, fmt.Sprintf("the name server has the address %q for broker-a", addr), func() bool {
+		return brokers(t, s)["broker-a"] == addr
+	})
 }
 
 func TestSeveralBrokersAndStacks(t *testing.T) {
