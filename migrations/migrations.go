@@ -1,5 +1,5 @@
 // Package migrations holds the database schema as embedded, paired, sequential SQL files, and applies them. It imports
-// no other package of this module.
+// pgurl.
 //
 // There are two sets: core is what the service needs, in the schema txsvc; example holds the tables of the shipped
 // kinds, in the schema public, and is for trying things out. Each has its own version table.
@@ -13,10 +13,11 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/txsvc/txsvc/internal/pgurl"
 )
 
 //go:embed core/*.sql example/*.sql
@@ -124,9 +125,9 @@ func (s Set) table() string { return "txsvc.migrations_" + string(s) }
 // open returns a handle for the URL, without the pool's parameters that it may have, and without the time limit for
 // statements that the user may have: a large table takes long to change.
 func open(url string) (*sql.DB, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pgurl.Parse(url)
 	if err != nil {
-		return nil, errors.New("the database URL is not valid") // pgx's error may quote the password
+		return nil, err
 	}
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
 	config.ConnConfig.RuntimeParams["application_name"] = "txsvc migrate"

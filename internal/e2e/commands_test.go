@@ -40,7 +40,7 @@ func TestSettingsAreRefused(t *testing.T) {
 		want string
 	}{
 		"no database":       {[]string{"TXSVC_DATABASE_URL="}, "TXSVC_DATABASE_URL is not set"},
-		"bad database":      {[]string{"TXSVC_DATABASE_URL=postgres://u:hunter2@h:notaport/x"}, "database URL is not valid"},
+		"bad database":      {[]string{"TXSVC_DATABASE_URL=postgres://u:hunter2@h:notaport/x"}, "TXSVC_DATABASE_URL: the database URL is not valid: invalid port"},
 		"no name server":    {[]string{"TXSVC_NAMESERVERS="}, "TXSVC_NAMESERVERS is not set"},
 		"bad name server":   {[]string{"TXSVC_NAMESERVERS=localhost"}, `"localhost" is not host:port`},
 		"no config":         {[]string{"TXSVC_CONFIG="}, "TXSVC_CONFIG is not set"},

@@ -265,7 +265,7 @@ func TestVerifyCannotCheck(t *testing.T) {
 	}{
 		"no service":        {"TXSVC_VERIFY_URL=http://127.0.0.1:1", "", "asking the service for its kinds"},
 		"no database":       {"TXSVC_DATABASE_URL=postgres://x:hunter2@127.0.0.1:1/x", "", "asking the database"},
-		"bad database":      {"TXSVC_DATABASE_URL=postgres://x:hunter2@127.0.0.1:x/x", "", "the database URL is not valid"},
+		"bad database":      {"TXSVC_DATABASE_URL=postgres://x:hunter2@127.0.0.1:x/x", "", "the database URL is not valid: invalid port"},
 		"no name server":    {"TXSVC_NAMESERVERS=127.0.0.1:1", "", "asking where topic"},
 		"name server unset": {"TXSVC_NAMESERVERS=", "--dir=nowhere", "no txsvc dev runs in nowhere"},
 		"unknown kind":      {"", "--kind=x=1", `no kind "x"`},

@@ -2,13 +2,14 @@ package localtx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txsvc/txsvc/internal/pgurl"
 )
 
 const (
@@ -24,9 +25,9 @@ const (
 
 // NewPool returns a pool for the URL, with the limits that the flow relies on. It does not connect yet.
 func NewPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pgurl.Parse(url)
 	if err != nil {
-		return nil, errors.New("the database URL is not valid") // pgx's error may quote the password
+		return nil, err
 	}
 	if !strings.Contains(url, "pool_max_conns") {
 		config.MaxConns = defaultMaxConns

@@ -12,6 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txsvc/txsvc/internal/pgurl"
 )
 
 // Row is what the database (or, without it, GET) says of a transaction in the end.
@@ -67,9 +69,9 @@ const (
 
 // openDatabase connects, and looks whether the table is there.
 func openDatabase(ctx context.Context, url, prefix string, patience time.Duration) (*database, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pgurl.Parse(url)
 	if err != nil {
-		return nil, errors.New("the database URL is not valid") // pgx's error may repeat the password
+		return nil, err
 	}
 	config.MaxConns = 2
 	pool, err := pgxpool.NewWithConfig(ctx, config)

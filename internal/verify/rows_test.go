@@ -119,7 +119,7 @@ func dropLine(t *testing.T, conn *pgx.Conn) {
 
 func TestDatabaseIsLookedAt(t *testing.T) {
 	t.Parallel()
-	if _, err := openDatabase(t.Context(), "postgres://u:hunter2@h:x/", "v-test-", time.Second); err == nil || err.Error() != "the database URL is not valid" {
+	if _, err := openDatabase(t.Context(), "postgres://u:hunter2@h:x/", "v-test-", time.Second); err == nil || err.Error() != "the database URL is not valid: invalid port" {
 		t.Errorf("a bad URL: got %v", err)
 	}
 	_, err := openDatabase(t.Context(), stacktest.NewDatabase(t), "v-test-", time.Second)
