@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -15,6 +16,7 @@ var databaseFaults = []fault{
 	{name: "postgres-immediate", about: "pg_ctl stop -m immediate, and the restart with recovery", draw: postgresImmediate},
 	{name: "postgres-crash", about: "SIGKILL of one session: PostgreSQL ends all others and recovers", draw: postgresCrash},
 	{name: "session-in-commit", about: "sessions ended within COMMIT, before they say that it is done", draw: sessionInCommit},
+	{name: "database-read-only", about: "the database takes no writes, and all or some of the sessions are ended", draw: databaseReadOnly},
 	{name: "slow-local", about: "local transactions of 10 s, beyond transactionTimeOut", draw: slowLocal},
 }
 
@@ -103,6 +105,41 @@ func endSessions(ctx context.Context, db *pgxpool.Pool, statement string, held t
 		pause(ctx, 20*time.Millisecond)
 	}
 	return ended, nil
+}
+
+// databaseReadOnly is what a failover to a standby looks like to those that find the standby first. Sessions that are not ended
+// go on writing.
+func databaseReadOnly(r *rand.Rand) event {
+	held, share := between(r, 500*time.Millisecond, 5*time.Second), oneOf(r, 1, 1, 0.5)
+	return event{
+		detail: fmt.Sprintf("for %s, %.0f %% of the sessions ended", held, 100*share), holds: []string{partDatabase}, length: held + 2*time.Second,
+		run: func(ctx context.Context, w *world) (string, error) {
+			if err := w.alterDatabase(ctx, `SET default_transaction_read_only = on`); err != nil {
+				return "", err
+			}
+			ended := 0
+			err := w.db.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+				WHERE application_name = 'txsvc' AND datname = current_database() AND random() < $1`, share).Scan(&ended)
+			if err == nil {
+				pause(ctx, held)
+			}
+			err = errors.Join(err, w.alterDatabase(context.WithoutCancel(ctx), `RESET default_transaction_read_only`))
+			if ended == 0 {
+				return "", err
+			}
+			return fmt.Sprintf("%s ended", plural(ended, "sessions")), err
+		},
+	}
+}
+
+// alterDatabase changes a setting of the database, also of one that is read-only.
+func (w *world) alterDatabase(ctx context.Context, change string) error {
+	return retry(ctx, 10*time.Second, func() error {
+		return pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I ', current_database()) || '`+change+`'; END $$`)
+			return err
+		})
+	})
 }
 
 // slowFor is longer than transactionTimeOut, and shorter than the timeout of the kind.

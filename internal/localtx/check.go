@@ -6,21 +6,29 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // What keeps the database from being used, in words that may be shown to anybody.
 var (
-	errNoAnswer   = errors.New("the database does not answer")
-	errNoLogin    = errors.New("the database refuses the user's login")
-	errNoDatabase = errors.New("the server has no such database")
-	errNoTables   = errors.New("the service's tables are missing or old: run txsvc migrate up")
+	errNoAnswer     = errors.New("the database does not answer")
+	errNoLogin      = errors.New("the database refuses the user's login")
+	errNoDatabase   = errors.New("the server has no such database")
+	errNoPermission = errors.New("the database does not let the service's user change its tables")
+	errNoTables     = errors.New("the service's tables are missing or old: run txsvc migrate up")
 )
 
-// Check says whether the database answers and has the table. The error's text holds no address or secret.
+// Check says whether the database answers, has the table, and lets the service write to it. The error's text holds no address or
+// secret.
 func (s *Store) Check(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `SELECT line FROM txsvc.transactions LIMIT 0`)
+	// FOR UPDATE asks for what a writer needs: that the transaction may write, and the permission.
+	_, err := s.pool.Exec(ctx, `SELECT line FROM txsvc.transactions LIMIT 0 FOR UPDATE`)
 	if err == nil {
 		return nil
+	}
+	if told, ok := errors.AsType[*txn.Error](err); ok {
+		return errors.New(told.Detail)
 	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -32,6 +40,10 @@ func (s *Store) Check(ctx context.Context) error {
 		return errNoDatabase
 	case tablesMissing(pgErr):
 		return errNoTables
+	case pgErr.Code == readOnlyState:
+		return errors.New(saysReadOnly)
+	case pgErr.Code == "42501":
+		return errNoPermission
 	default:
 		return errNoAnswer
 	}

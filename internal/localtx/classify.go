@@ -116,7 +116,7 @@ func outage(e *pgconn.PgError) bool {
 	case "08", "53", "57", "58":
 		return true
 	}
-	return e.Code == "25006" || e.Code == "25P03" || e.Code == "25P04"
+	return e.Code == readOnlyState || e.Code == "25P03" || e.Code == "25P04"
 }
 
 // rejectionOf keeps what a client may see: the message names tables, columns and constraints, while values are in

@@ -64,6 +64,9 @@ func fault(r *run, err error) *txn.Error {
 	if reported && tablesMissing(pgErr) {
 		return unavailable(err, errNoTables.Error()+"; nothing was changed")
 	}
+	if reported && pgErr.Code == readOnlyState {
+		return unavailable(err, saysReadOnly+"; nothing was changed")
+	}
 	if reported && outage(pgErr) || !reported && r.lost && !unencodable(err) {
 		return unavailable(err, detailBroke)
 	}
@@ -75,7 +78,7 @@ func (s *Store) taken(ctx context.Context, a *txn.Attempt) (txn.Outcome, again) 
 	t, err := s.Find(ctx, a.Request.ID)
 	switch {
 	case err != nil:
-		return failed(unavailable(err, detailNoAnswer)), runDone
+		return failed(noAnswer(err)), runDone
 	case t.Abandoned:
 		return failed(errFenced), runReopen
 	default:

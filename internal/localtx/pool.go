@@ -44,7 +44,11 @@ func NewPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	params["timezone"] = "UTC"
 	params["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
 	params["idle_in_transaction_session_timeout"] = "60000"
-	return pgxpool.NewWithConfig(ctx, config)
+	guard := &sessions{}
+	guard.guard(config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	guard.keep(pool)
+	return pool, err
 }
 
 // shouldPing lets connections pass without a ping that were used a moment ago and on which nothing has arrived since. So

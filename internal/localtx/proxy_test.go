@@ -66,6 +66,13 @@ func (p *proxy) through(database string) string {
 	return u.String()
 }
 
+// lead makes new connections go to another server.
+func (p *proxy) lead(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 func (p *proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
@@ -76,7 +83,10 @@ func (p *proxy) accept() {
 			_ = client.Close()
 			continue
 		}
-		server, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.target)
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		server, err := new(net.Dialer).DialContext(context.Background(), "tcp", target)
 		if err != nil {
 			_ = client.Close()
 			continue

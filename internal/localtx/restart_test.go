@@ -1,8 +1,13 @@
 package localtx_test
 
 import (
+	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
@@ -63,5 +68,62 @@ func TestServerRestarts(t *testing.T) {
 	}
 	if n := e.count("txsvc.transactions WHERE state = 'committed' AND NOT abandoned"); n != 25 {
 		t.Errorf("got %d rows, want 25", n)
+	}
+	leadElsewhere(t, stack.DatabaseURL())
+}
+
+// Where an address leads to another server now, sessions of the former one, which may live on, are closed as soon as
+// one of the new one begins.
+func leadElsewhere(t *testing.T, other string) {
+	t.Helper()
+	first := stacktest.NewDatabase(t)
+	old, err := url.Parse(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := url.Parse(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	side := newPool(t, other)
+	password, _ := old.User.Password()
+	name := strings.TrimPrefix(old.Path, "/")
+	for _, sql := range []string{`CREATE DATABASE ` + name, `ALTER ROLE ` + old.User.Username() + ` PASSWORD '` + password + `'`} {
+		if _, err := side.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newProxy(t)
+	pool := newPool(t, p.through(first))
+	acquire := func(n int) (started []string, release func()) {
+		t.Helper()
+		started = make([]string, n)
+		conns := make([]*pgxpool.Conn, n)
+		for i := range n {
+			if conns[i], err = pool.Acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := conns[i].QueryRow(t.Context(), `SELECT pg_postmaster_start_time()::text`).Scan(&started[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return started, func() {
+			for _, c := range conns {
+				c.Release()
+			}
+		}
+	}
+	before, release := acquire(3)
+	release()
+	p.lead(moved.Host)
+	mixed, release := acquire(4)
+	release()
+	if mixed[0] != before[0] || mixed[3] == before[0] {
+		t.Fatalf("got servers started at %q, want three sessions of %s and one of another", mixed, before[0])
+	}
+	after, release := acquire(4)
+	release()
+	if slices.Contains(after, before[0]) {
+		t.Errorf("got servers started at %q, want none of %s", after, before[0])
 	}
 }

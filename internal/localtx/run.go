@@ -66,13 +66,21 @@ func unavailable(cause error, detail string) *txn.Error {
 	return txn.DatabaseUnavailable(cause, "%s", detail)
 }
 
+// noAnswer is for a statement that the database did not take, and says why where that is known.
+func noAnswer(cause error) *txn.Error {
+	if told, ok := errors.AsType[*txn.Error](cause); ok && told.Code == txn.CodeDatabaseUnavailable {
+		return unavailable(cause, told.Detail+"; nothing was changed")
+	}
+	return unavailable(cause, detailNoAnswer)
+}
+
 func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool) (txn.Outcome, again) {
 	conn, err := s.acquire(ctx, a.Kind.Timeout)
 	if errors.Is(err, errAllInUse) {
 		return failed(unavailable(err, detailAllInUse)), runDone
 	}
 	if err != nil {
-		return failed(unavailable(err, detailNoAnswer)), runDone
+		return failed(noAnswer(err)), runDone
 	}
 	defer func() { <-s.slots }()
 	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen}

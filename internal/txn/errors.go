@@ -117,6 +117,14 @@ func DatabaseUnavailable(cause error, format string, args ...any) *Error {
 	return &Error{Code: CodeDatabaseUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
 }
 
+// noAnswer is what a failed statement of the Store comes to: what the Store itself says of the database, where it does.
+func noAnswer(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeDatabaseUnavailable {
+		return DatabaseUnavailable(err, "%s", e.Detail)
+	}
+	return DatabaseUnavailable(err, "the database did not answer")
+}
+
 // beforeAnything adds to what an adapter says of broker or database what it cannot know: that nothing was done yet.
 func beforeAnything(err error) error {
 	e, ok := errors.AsType[*Error](err)

@@ -77,7 +77,7 @@ func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
 	case errors.Is(err, ErrNotFound):
 		return nil, Errorf(CodeNotFound, "no transaction has this id")
 	default:
-		return nil, DatabaseUnavailable(err, "the database did not answer")
+		return nil, noAnswer(err)
 	}
 }
 
@@ -168,7 +168,7 @@ func (s *Service) Redeliver(ctx context.Context, id string) (*Transaction, error
 		return t, nil
 	}
 	if t, err = s.store.Redeliver(ctx, id); err != nil {
-		return nil, DatabaseUnavailable(err, "the database did not answer")
+		return nil, noAnswer(err)
 	}
 	s.deliveries.WakeAll(t)
 	return t, nil
@@ -217,7 +217,7 @@ func (s *Service) replay(ctx context.Context, id string, hash []byte) (*Transact
 		return nil, nil
 	}
 	if err != nil {
-		return nil, DatabaseUnavailable(err, "the database did not answer; nothing was changed")
+		return nil, beforeAnything(noAnswer(err))
 	}
 	if t.Abandoned {
 		return nil, nil

@@ -1,0 +1,68 @@
+package localtx_test
+
+import (
+	"testing"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+const (
+	makeReadOnly = `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET default_transaction_read_only = on'; END $$`
+	endReadOnly  = `SET default_transaction_read_only = off;
+		DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' RESET default_transaction_read_only'; END $$`
+	endSessions = `SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+)
+
+// A database that is read-only refuses, and says so; when it is not any more, the next transaction commits, with as few
+// connections as there may be.
+func TestReadOnlyDatabase(t *testing.T) {
+	t.Parallel()
+	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=4" }))
+	e.connected(4)
+	wantKind(t, e.store.Run(t.Context(), attempt("orders", "before", order)), txn.OutcomeCommitted)
+	e.exec(makeReadOnly)
+	e.exec(endSessions)
+	a := attempt("orders", "meanwhile", order)
+	for range 8 {
+		wantFailed(t, e.store.Run(t.Context(), a), txn.CodeDatabaseUnavailable, "the database is read-only; nothing was changed")
+	}
+	if err := e.store.Check(t.Context()); err == nil || err.Error() != "the database is read-only" {
+		t.Errorf("check: got %v, want that the database is read-only", err)
+	}
+	if _, err := e.store.Find(t.Context(), "before"); err == nil {
+		t.Error("reading from a database that may have been demoted succeeded")
+	}
+	e.exec(endReadOnly)
+	eventually(t, "transaction that commits", func() bool { return e.store.Run(t.Context(), a).Kind == txn.OutcomeCommitted })
+	if err := e.store.Check(t.Context()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	if n := e.count(`txsvc.transactions`); n != 2 {
+		t.Errorf("got %d rows, want 2", n)
+	}
+}
+
+// Sessions that say that they do not write, or did so to a statement, are not used again.
+func TestReadOnlySessions(t *testing.T) {
+	t.Parallel()
+	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=2" }),
+		withProgram("reader", statements(`SET LOCAL transaction_read_only = on`, `DELETE FROM txsvc.transactions WHERE id = $1`)))
+	for name, spoil := range map[string]func(){
+		"a setting": func() {
+			if _, err := e.pool.Exec(t.Context(), `SET default_transaction_read_only = on`); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"an error": func() {
+			wantFailed(t, e.store.Run(t.Context(), attempt("reader", "reads", order)), txn.CodeDatabaseUnavailable, "the database is read-only")
+		},
+	} {
+		e.connected(1)
+		before := e.pool.Stat().NewConnsCount()
+		spoil()
+		wantKind(t, e.store.Run(t.Context(), attempt("orders", name, order)), txn.OutcomeCommitted)
+		if e.pool.Stat().NewConnsCount() == before {
+			t.Errorf("%s: the session was used again", name)
+		}
+	}
+}
