@@ -97,7 +97,7 @@ func (c *verifyCommand) run(ctx context.Context, out output) (*verify.Report, er
 		return nil, err
 	}
 	if loadErr != nil {
-		report.Incomplete(loadErr)
+		report.Stopped(loadErr)
 	}
 	if c.Journal != "" || report.Verdict != verify.Proved {
 		run.KeepJournal()
@@ -128,6 +128,9 @@ func (c *verifyCommand) drive(ctx context.Context, stack verify.Stack, options v
 	go tellProgress(run, done, options.Logger)
 	err = run.Load(ctx)
 	close(done)
+	if err != nil {
+		options.Logger.ErrorContext(ctx, "the load has ended before its time", "transactions", run.Progress().Done, "of", load.Count, "error", err)
+	}
 	return run, err, nil
 }
 

@@ -316,3 +316,67 @@ func TestVerifyWithoutDatabase(t *testing.T) {
 		t.Errorf("got %d posted, want at least 200", v.report.Posted)
 	}
 }
+
+// TestVerifyLanes: what rows and answers say of lanes is the same. What differs is named, with both values, and so is what
+// ends a load.
+func TestVerifyLanes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.config = e.writeConfig(fmt.Sprintf(`
+topics:
+  %[1]s: {selector: {type: lanes, by: selector_arg, lanes: {default: {queues: [0, 1, 2, 3]}}}}
+kinds:
+  note: {topic: %[1]s, schema: note.json, local: {sql: "SELECT (@payload->>'n')::int AS n"}}
+`, e.topic))
+	if err := os.WriteFile(filepath.Join(filepath.Dir(e.config), "note.json"), []byte(`{"properties": {"n": {"type": "integer"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := e.start().ready()
+	template := func(text string) string {
+		path := filepath.Join(t.TempDir(), "template.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "--payload=note=" + path
+	}
+	journal := filepath.Join(t.TempDir(), "journal")
+	v := e.verify([]string{s.url}, "--count=50", "--seed=3", "--journal", journal, template(`{"n": {{n}}}`))
+	v.want(t, 0, 0, 0, 0, 0, 0)
+	if v.report.Load.Stopped != "" {
+		t.Errorf("the load is said to have stopped: %s", v.report.Load.Stopped)
+	}
+
+	changes := []struct{ set, want string }{
+		{`selector = 'lanes:other'`, `route.lane: "default" in an answer, "other" in the row`},
+		{`selector = 'hash:default'`, `route.selector: "lanes" in an answer, "hash" in the row`},
+		{`reason = 'x'`, `in an answer, "x" in the row`},
+		{`result = '{"n": "x"}'`, `in an answer, "{\"n\":\"x\"}" in the row`},
+		{`decided_at = '2001-02-03T04:05:06Z'`, `in an answer, "2001-02-03T04:05:06Z" in the row`},
+	}
+	var ids []string
+	err := e.db.QueryRow(t.Context(), `SELECT array_agg(id ORDER BY id) FROM txsvc.transactions WHERE state = 'committed'`).Scan(&ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range changes {
+		e.exec(`UPDATE txsvc.transactions SET `+c.set+` WHERE id = $1`, ids[i])
+	}
+	r := e.verify(nil, "--check-only", "--journal", journal).report
+	if r.FalseAnswers != uint64(len(changes)) || len(r.Findings) != len(changes) {
+		t.Fatalf("got %d false answers, findings %+v, want %d", r.FalseAnswers, r.Findings, len(changes))
+	}
+	for i, c := range changes {
+		if f := r.Findings[i]; f.ID != ids[i] || f.Class != verify.FalseDiffers || !strings.Contains(f.Detail, c.want) {
+			t.Errorf("got %s of %s: %s, want %s of %s with %s", f.Class, f.ID, f.Detail, verify.FalseDiffers, ids[i], c.want)
+		}
+	}
+
+	stopped := e.verify([]string{s.url}, "--count=50", template(`{"n": "{{n}}"}`))
+	text := new(strings.Builder)
+	_ = stopped.report.WriteText(text)
+	for place, said := range map[string]string{"the log": stopped.stderr, "the report": text.String(), "unproven": strings.Join(stopped.report.Unproven, " ")} {
+		if !strings.Contains(said, "was answered 400 invalid_request") || stopped.code != 2 {
+			t.Errorf("exit code %d, and %s does not say why the load ended: %s", stopped.code, place, said)
+		}
+	}
+}

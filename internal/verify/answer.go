@@ -75,6 +75,7 @@ type Answer struct {
 	Queue     string   // "broker:id"; empty: none
 	MessageID [16]byte // zero: none
 	Content   uint64   // hash of all else that must not change between answers; 0: none
+	Said      *saying  // what was hashed; nil: nothing
 	Detail    string   // of refusals and faults, for people; not kept
 }
 
@@ -98,8 +99,9 @@ type body struct {
 	} `json:"queue"`
 	MessageID *string `json:"message_id"`
 	Route     *struct {
-		Selector string `json:"selector"`
-		Reason   string `json:"reason"`
+		Selector string  `json:"selector"`
+		Lane     *string `json:"lane"`
+		Reason   string  `json:"reason"`
 	} `json:"route"`
 	Result    jsontext.Value `json:"result"`
 	Error     *failure       `json:"error"`
@@ -160,10 +162,11 @@ func (a *Answer) transaction(id string, b *body) {
 	switch a.Class {
 	case Committed:
 		a.Queue, a.MessageID = queueName(b.Queue.Broker, b.Queue.ID), messageID(*b.MessageID)
-		a.Content = b.content()
+		a.Said = b.said()
+		a.Content = a.Said.hash()
 	case Rejected:
 		if b.Error != nil {
-			a.Content = rejectionHash(b.Error.Message, b.Error.Rejection)
+			a.Content, a.Said = rejectionHash(b.Error.Message, b.Error.Rejection), rejectionSaid(b.Error.Message, b.Error.Rejection)
 		}
 	default:
 	}
@@ -189,24 +192,24 @@ func (a *Answer) problem(b *body) {
 	case !slices.Contains(ofStatuses[a.Class], a.Status):
 		a.Class = Malformed
 	case a.Class == Rejected:
-		a.Content = rejectionHash(b.Detail, b.Rejection)
+		a.Content, a.Said = rejectionHash(b.Detail, b.Rejection), rejectionSaid(b.Detail, b.Rejection)
 	}
 }
 
-// content hashes what must be the same in every answer about a committed transaction, and in its row: all but queue and
-// message id, which are compared by themselves, and what is known of the delivery.
-func (b *body) content() uint64 {
-	c := contentOf{kind: deref(b.Kind), shardKey: deref(b.ShardKey), topic: deref(b.Topic), tag: deref(b.Tag), result: b.Result}
+// said is what an answer about a committed transaction says.
+func (b *body) said() *saying {
+	s := &saying{texts: [sayTexts]string{sayKind: deref(b.Kind), sayShardKey: deref(b.ShardKey), sayTopic: deref(b.Topic), sayTag: deref(b.Tag)}}
+	s.setResult(b.Result)
 	if b.Route != nil {
-		c.selector, c.reason = b.Route.Selector, b.Route.Reason
+		s.texts[saySelector], s.texts[sayLane], s.texts[sayReason] = b.Route.Selector, deref(b.Route.Lane), b.Route.Reason
 	}
 	if b.CreatedAt != nil {
-		c.created = b.CreatedAt.UnixMicro()
+		s.created = b.CreatedAt.UnixMicro()
 	}
 	if b.DecidedAt != nil {
-		c.decided = b.DecidedAt.UnixMicro()
+		s.decided = b.DecidedAt.UnixMicro()
 	}
-	return c.hash()
+	return s
 }
 
 func deref(s *string) string {
@@ -216,29 +219,19 @@ func deref(s *string) string {
 	return *s
 }
 
-// contentOf is what content hashes; times in microseconds.
-type contentOf struct {
-	kind, shardKey, topic, tag, selector, reason string
-	result                                       jsontext.Value
-	created, decided                             int64
-}
-
-func (c *contentOf) hash() uint64 {
-	if result := slices.Clone(c.result); result.Canonicalize() == nil { // spaces and the order of names mean nothing
-		c.result = result
-	}
-	if c.result.Kind() == 'n' {
-		c.result = nil
-	}
-	times := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(c.created)), uint64(c.decided))
-	return hashOf(c.kind, c.shardKey, c.topic, c.tag, c.selector, c.reason, string(c.result), string(times))
-}
-
 func rejectionHash(message string, r *rejection) uint64 {
 	if r == nil {
 		return hashOf(message)
 	}
 	return hashOf(message, deref(r.SQLState), deref(r.Constraint))
+}
+
+func rejectionSaid(message string, r *rejection) *saying {
+	s := &saying{texts: [sayTexts]string{sayMessage: message}}
+	if r != nil {
+		s.texts[saySQLState], s.texts[sayConstraint] = deref(r.SQLState), deref(r.Constraint)
+	}
+	return s
 }
 
 // hashOf is FNV-1a 64 of the texts, each ended by a byte that UTF-8 does not have; never 0.

@@ -8,7 +8,7 @@ import (
 )
 
 const answered = `{"id": "v-1", "kind": "k", "state": "committed", "delivery": "delivered", "shard_key": "s", "topic": "t", "tag": null,
-	"queue": {"broker": "b", "id": 3}, "message_id": "7F0000010A2C18B4AAC27E5D1F3C0001", "route": {"selector": "hash", "reason": "r"},
+	"queue": {"broker": "b", "id": 3}, "message_id": "7F0000010A2C18B4AAC27E5D1F3C0001", "route": {"selector": "hash", "lane": "l", "reason": "r"},
 	"result": {"x": 1}, "error": null, "created_at": "2024-05-17T09:30:00.104211Z", "decided_at": "2024-05-17T09:30:00.106530Z", "replayed": true}`
 
 func TestReadAnswer(t *testing.T) {
@@ -61,13 +61,13 @@ func TestContent(t *testing.T) {
 	created := time.Date(2024, 5, 17, 9, 30, 0, 104211000, time.UTC)
 	decided := time.Date(2024, 5, 17, 9, 30, 0, 106530000, time.UTC)
 	row := Row{
-		Kind: "k", ShardKey: "s", Topic: "t", Selector: "hash", Reason: "r", Result: []byte(`{ "x":1 }`), CreatedAt: created, DecidedAt: &decided,
+		Kind: "k", ShardKey: "s", Topic: "t", Selector: "hash", Lane: "l", Reason: "r", Result: []byte(`{ "x":1 }`), CreatedAt: created, DecidedAt: &decided,
 	}
 	if got := row.content(); got != want {
 		t.Errorf("the row hashes to %x, the answer to %x", got, want)
 	}
-	for _, change := range []string{`"s"`, `"t"`, `"hash"`, `"r"`, `{"x": 1}`, "104211", "106530", `"k"`} {
-		text := strings.Replace(answered, change, strings.NewReplacer(`"s"`, `"s2"`, `"t"`, `"t2"`, `"hash"`, `"h"`, `"r"`, `"q"`, `{"x": 1}`, `{"x": 2}`,
+	for _, change := range []string{`"s"`, `"t"`, `"hash"`, `"l"`, `"r"`, `{"x": 1}`, "104211", "106530", `"k"`} {
+		text := strings.Replace(answered, change, strings.NewReplacer(`"s"`, `"s2"`, `"t"`, `"t2"`, `"hash"`, `"h"`, `"l"`, `"l2"`, `"r"`, `"q"`, `{"x": 1}`, `{"x": 2}`,
 			"104211", "104212", "106530", "106531", `"k"`, `"l"`).Replace(change), 1)
 		if got := readAnswer("v-1", Post, 201, []byte(text)); got.Content == want || got.Class != Committed {
 			t.Errorf("a changed %s is not seen", change)

@@ -94,7 +94,7 @@ func rowOf(text []byte) (*Row, error) {
 		row.Broker, row.QueueID = b.Queue.Broker, b.Queue.ID
 	}
 	if b.Route != nil {
-		row.Selector, row.Reason = b.Route.Selector, b.Route.Reason
+		row.Selector, row.Lane, row.Reason = b.Route.Selector, deref(b.Route.Lane), b.Route.Reason
 	}
 	if b.CreatedAt != nil {
 		row.CreatedAt = *b.CreatedAt
@@ -104,6 +104,7 @@ func rowOf(text []byte) (*Row, error) {
 	if b.Error != nil {
 		row.Abandoned = b.Error.Code == "abandoned"
 		row.Rejected, row.RejectHash = !row.Abandoned, rejectionHash(b.Error.Message, b.Error.Rejection)
+		row.Rejection = rejectionSaid(b.Error.Message, b.Error.Rejection)
 	}
 	return row, nil
 }

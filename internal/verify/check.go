@@ -16,6 +16,8 @@ type checker struct {
 	found   *findings
 	// wrong says what is wrong with a transaction's content, for the first ones.
 	wrong map[uint32]string
+	// rows has what those rows say, of the first ones, that say something else than an answer.
+	rows map[uint32]*saying
 	// Of kinds whose body is the result: hashes of the results in rows and of the bodies in messages.
 	results, bodies map[uint32]uint64
 
@@ -36,7 +38,7 @@ type kindCount struct {
 
 func newChecker(p *plan, j *journal) *checker {
 	c := &checker{
-		plan: p, journal: j, found: newFindings(), wrong: make(map[uint32]string),
+		plan: p, journal: j, found: newFindings(), wrong: make(map[uint32]string), rows: make(map[uint32]*saying),
 		results: make(map[uint32]uint64), bodies: make(map[uint32]uint64), kinds: make([]kindCount, len(p.kinds)),
 	}
 	for i := range p.kinds {
@@ -65,7 +67,7 @@ func (c *checker) row(r *Row) {
 	case r.State == "rolled_back":
 		f.flags |= rowRejected
 		if f.flags.has(saidRejected) && f.content != r.RejectHash && r.RejectHash != 0 {
-			c.differs(n, f, "the rejection")
+			c.differs(n, f, r.Rejection, "the rejection")
 		}
 	case r.State == "committed":
 		c.committedRow(n, f, r)
@@ -106,16 +108,19 @@ func (c *checker) compareAnswers(n uint32, f *fact, r *Row) {
 	id := messageID(r.MessageID)
 	switch {
 	case c.journal.names[f.queue] != r.queue():
-		c.differs(n, f, "the queue: "+c.journal.names[f.queue]+" in an answer, "+r.queue()+" in the row")
+		c.differs(n, f, r.said(), "the queue: "+c.journal.names[f.queue]+" in an answer, "+r.queue()+" in the row")
 	case f.messageID != hashOf(string(id[:])):
-		c.differs(n, f, "the message id: "+r.MessageID+" in the row")
+		c.differs(n, f, r.said(), "the message id, "+r.MessageID+" in the row")
 	case !f.flags.has(saidRejected) && f.content != r.content():
-		c.differs(n, f, "one of shard_key, topic, tag, route, result, created_at, decided_at")
+		c.differs(n, f, r.said(), "what they say of it")
 	}
 }
 
-func (c *checker) differs(n uint32, f *fact, what string) {
+func (c *checker) differs(n uint32, f *fact, row *saying, what string) {
 	f.flags |= rowDiffers
+	if row != nil && len(c.rows) < mostRemembered {
+		c.rows[n] = row
+	}
 	c.remember(n, "answer and row differ in "+what)
 }
 
@@ -127,12 +132,14 @@ func (c *checker) expect(n uint32, f *fact, what, got, want string) {
 	}
 }
 
+// mostRemembered bounds of how many transactions details are kept.
+const mostRemembered = 10_000
+
 // remember keeps a detail for the report: as much as it can show, where only some are wrong.
 func (c *checker) remember(n uint32, detail string) {
-	const most = 10_000
 	if before, ok := c.wrong[n]; ok && len(before) < 500 {
 		c.wrong[n] = before + "; " + detail
-	} else if len(c.wrong) < most {
+	} else if len(c.wrong) < mostRemembered {
 		c.wrong[n] = detail
 	}
 }

@@ -39,7 +39,7 @@ func (d *driver) run(ctx context.Context) error {
 			return err
 		}
 		for n := range d.plan.anchors {
-			if !d.journal.said(n, saidCommitted) && ctx.Err() == nil {
+			if !d.journal.observed(n, saidCommitted) && ctx.Err() == nil {
 				return fmt.Errorf("%w: %s", errAnchors, d.plan.id(n))
 			}
 		}

@@ -8,7 +8,8 @@ import (
 // shownPerHistory bounds what is told of one transaction.
 const shownPerHistory = 40
 
-// histories gives each finding what was asked and answered about its transaction, out of the journal.
+// histories gives each finding what was asked and answered about its transaction, and tells where answers differ from each
+// other or from the row, out of the journal.
 func (e *examination) histories() error {
 	r := e.run
 	of := make(map[uint32][]string)
@@ -21,23 +22,68 @@ func (e *examination) histories() error {
 	if err := r.journal.flush(); err != nil {
 		return err
 	}
-	names, targets := []string{""}, []string{}
+	names, targets, texts := []string{""}, []string{}, []string{""}
+	differ := make(map[uint32]*difference)
 	_, err := readJournal(r.path, func(*header) error { return nil }, func(v *event) {
 		switch v.kind {
 		case eventQueue:
 			names = append(names, v.name)
 		case eventTarget:
 			targets = append(targets, v.name)
+		case eventText:
+			texts = append(texts, v.name)
 		case eventSent, eventAnswer, eventGaveUp:
 			if lines, ok := of[v.number]; ok && len(lines) < shownPerHistory {
 				of[v.number] = append(lines, r.line(v, names, targets))
 			}
+			if _, ok := of[v.number]; ok && v.said != nil && v.answer.Purpose != Other {
+				if differ[v.number] == nil {
+					differ[v.number] = new(difference)
+				}
+				differ[v.number].add(v.answer.Content, v.said.with(texts))
+			}
 		}
 	})
 	for i := range e.report.Findings {
-		e.report.Findings[i].History = of[e.report.Findings[i].n]
+		f := &e.report.Findings[i]
+		f.History = of[f.n]
+		if d := differ[f.n]; d != nil {
+			f.Detail += d.describe(f.Class, e.checker.rows[f.n])
+		}
 	}
 	return err
+}
+
+// difference is what the first answer about a transaction said, and the first that said something else.
+type difference struct {
+	content      uint64
+	first, other *saying
+}
+
+func (d *difference) add(content uint64, s *saying) {
+	switch {
+	case d.first == nil:
+		d.content, d.first = content, s
+	case d.other == nil && content != d.content:
+		d.other = s
+	}
+}
+
+// describe names the fields that a finding is about, with both values.
+func (d *difference) describe(class string, row *saying) string {
+	var list []string
+	switch {
+	case class == FalseDiffers && row != nil:
+		list = d.first.differences(row, "an answer", "the row")
+	case class == FalseContradiction && d.other != nil:
+		if list = d.first.differences(d.other, "one answer", "another"); len(list) == 0 {
+			list = []string{fmt.Sprintf("a value, beyond its first %d bytes", maxSaidResult)}
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(list, "; ")
 }
 
 // line is one event in words.

@@ -46,12 +46,13 @@ type start struct {
 // Types of events.
 const (
 	eventSent    = iota + 1 // number, purpose, target
-	eventAnswer             // number, clock since sent, class, purpose, status, bits, target, latency, queue, message id, content
+	eventAnswer             // number, clock since sent, class, purpose, status, bits, target, latency, queue, message id, content, saying
 	eventQueue              // name: the next index
 	eventTarget             // URL: the next index
 	eventGaveUp             // number
 	eventEnd                // the load ended
 	eventSuspect            // copies that the service counted since the last such event
+	eventText               // text that answers say: the next index, from 1 on; 0 is the empty one
 )
 
 const maxEvent = 255
@@ -67,6 +68,7 @@ type journal struct {
 	facts   facts
 	names   []string // of queues; 0 is none
 	index   map[string]uint16
+	texts   map[string]uint64 // that answers say; in the file only
 	urls    int
 	tally   tally
 	buf     []byte
@@ -85,7 +87,7 @@ type tally struct {
 var purposes = [...]Purpose{Post, Other, Get}
 
 func newJournal() *journal {
-	return &journal{names: []string{""}, index: map[string]uint16{"": 0}, last: time.Now()}
+	return &journal{names: []string{""}, index: map[string]uint16{"": 0}, texts: map[string]uint64{"": 0}, last: time.Now()}
 }
 
 // createJournal begins a file.
@@ -129,6 +131,7 @@ func (j *journal) answered(n uint32, a *Answer, sent uint32) {
 	defer j.mu.Unlock()
 	queue := j.queue(a.Queue)
 	j.applyAnswer(n, a, queue, sent)
+	said := j.said(a.Said)
 	j.write(eventAnswer, func(b []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(n))
 		b = binary.AppendUvarint(b, uint64(j.clock-sent))
@@ -140,8 +143,31 @@ func (j *journal) answered(n uint32, a *Answer, sent uint32) {
 		if queue != 0 {
 			b = append(b, a.MessageID[:]...)
 		}
-		return binary.BigEndian.AppendUint64(b, a.Content)
+		return append(binary.BigEndian.AppendUint64(b, a.Content), said...)
 	})
+}
+
+// said makes the last part of an answer's event, and writes the texts that it names first.
+func (j *journal) said(s *saying) (b []byte) {
+	if s == nil || j.w == nil {
+		return nil
+	}
+	for _, text := range s.texts {
+		b = binary.AppendUvarint(b, j.text(clipTo(text, maxSaidText)))
+	}
+	b = binary.AppendVarint(binary.AppendVarint(b, s.created), s.decided-s.created)
+	return append(b, clipTo(s.result, maxSaidResult)...)
+}
+
+func (j *journal) text(text string) uint64 {
+	i, ok := j.texts[text]
+	if ok || len(j.texts) == maxTexts {
+		return i
+	}
+	i = uint64(len(j.texts))
+	j.texts[text] = i
+	j.write(eventText, func(b []byte) []byte { return append(b, text...) })
+	return i
 }
 
 func bitsOf(list ...bool) (b byte) {
@@ -193,8 +219,8 @@ func (j *journal) gaveUp(n uint32) {
 	j.write(eventGaveUp, func(b []byte) []byte { return binary.AppendUvarint(b, uint64(n)) })
 }
 
-// said tells whether all of that was observed of the transaction.
-func (j *journal) said(n uint32, all flags) bool {
+// observed tells whether all of that was observed of the transaction.
+func (j *journal) observed(n uint32, all flags) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.facts.at(n).flags.has(all)

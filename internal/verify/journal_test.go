@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -19,6 +20,8 @@ func anyAnswer(dice *rand.Rand) Answer {
 	}
 	if a.Class == Committed {
 		a.Queue, a.MessageID = queueName("broker-a", dice.IntN(8)), [16]byte{byte(dice.IntN(256)), 1}
+		a.Said = &saying{created: dice.Int64N(1e16), decided: dice.Int64N(1e16), result: fmt.Sprint(dice.IntN(1e6))}
+		a.Said.texts[dice.IntN(sayTexts)] = fmt.Sprint("text ", dice.IntN(100))
 	}
 	return a
 }
@@ -35,11 +38,15 @@ func TestJournalIsReadAsItWasWritten(t *testing.T) {
 	dice := rand.New(rand.NewPCG(1, 2))
 	written.target(0, "http://a")
 	clocks := make(map[uint32]uint32)
+	var saidWritten, saidRead []*saying
 	for range 20_000 {
 		n := uint32(dice.IntN(3000))
 		if clock, open := clocks[n]; open {
 			a := anyAnswer(dice)
 			written.answered(n, &a, clock)
+			if a.Said != nil {
+				saidWritten = append(saidWritten, a.Said)
+			}
 			delete(clocks, n)
 		} else {
 			clocks[n] = written.sent(n, Purpose(dice.IntN(3)), 0)
@@ -57,13 +64,20 @@ func TestJournalIsReadAsItWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	read := newJournal()
+	read, texts := newJournal(), []string{""}
 	whole, err := readJournal(path, func(got *header) error {
 		if diff := cmp.Diff(h.Kinds[0].Payload, got.Kinds[0].Payload); diff != "" || got.Run != h.Run || !got.Started.Equal(h.Started) {
 			t.Errorf("header: got %+v, want %+v", got, h)
 		}
 		return nil
-	}, read.apply)
+	}, func(e *event) {
+		read.apply(e)
+		if e.kind == eventText {
+			texts = append(texts, e.name)
+		} else if e.said != nil {
+			saidRead = append(saidRead, e.said.with(texts))
+		}
+	})
 	if err != nil || !whole {
 		t.Fatalf("got whole %t, %v", whole, err)
 	}
@@ -74,6 +88,9 @@ func TestJournalIsReadAsItWasWritten(t *testing.T) {
 	}
 	if read.tally != written.tally || read.clock != written.clock || read.suspect != 3 || !read.ended || read.elapsed != 90*time.Second {
 		t.Errorf("got tally %+v, clock %d, suspect %d, ended %t after %s", read.tally, read.clock, read.suspect, read.ended, read.elapsed)
+	}
+	if diff := cmp.Diff(saidWritten, saidRead, cmp.AllowUnexported(saying{})); diff != "" || len(saidRead) == 0 {
+		t.Errorf("what %d answers say (-want +got):\n%s", len(saidRead), diff)
 	}
 	if diff := cmp.Diff(written.names, read.names); diff != "" {
 		t.Errorf("queues (-want +got):\n%s", diff)

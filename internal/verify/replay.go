@@ -19,7 +19,26 @@ type event struct {
 	clocks uint32 // of an answer: since its request was sent
 	queue  uint16
 	name   string
+	said   *heard
 	count  uint64
+}
+
+// heard is a saying as an answer's event has it.
+type heard struct {
+	texts            [sayTexts]uint64
+	created, decided int64
+	result           string
+}
+
+// with puts in the texts, which are those of the events before.
+func (h *heard) with(texts []string) *saying {
+	s := &saying{created: h.created, decided: h.decided, result: h.result}
+	for i, text := range h.texts {
+		if text < uint64(len(texts)) {
+			s.texts[i] = texts[text]
+		}
+	}
+	return s
 }
 
 // readJournal reads a file from its beginning and calls handle for each event. It returns false when the file ends within
@@ -73,6 +92,16 @@ func (f *fields) number() uint64 {
 	return v
 }
 
+func (f *fields) signed() int64 {
+	v, n := binary.Varint(f.b)
+	if n <= 0 {
+		f.bad = true
+		return 0
+	}
+	f.b = f.b[n:]
+	return v
+}
+
 func (f *fields) take(n int) []byte {
 	if n > len(f.b) {
 		f.bad = true
@@ -95,7 +124,7 @@ func (e *event) decode(b []byte, at *time.Time) bool {
 		e.answer.Purpose, e.answer.Target = Purpose(b[0]), b[1]
 	case eventAnswer:
 		e.decodeAnswer(&f)
-	case eventQueue, eventTarget:
+	case eventQueue, eventTarget, eventText:
 		e.name, f.b = string(f.b), nil
 	case eventGaveUp:
 		e.number = uint32(f.number())
@@ -119,6 +148,16 @@ func (e *event) decodeAnswer(f *fields) {
 		copy(e.answer.MessageID[:], f.take(16))
 	}
 	e.answer.Content = binary.BigEndian.Uint64(f.take(8))
+	if len(f.b) == 0 {
+		return
+	}
+	e.said = new(heard)
+	for i := range e.said.texts {
+		e.said.texts[i] = f.number()
+	}
+	e.said.created = f.signed()
+	e.said.decided = e.said.created + f.signed()
+	e.said.result, f.b = string(f.b), nil
 }
 
 // apply does to the journal's memory what the event did when it was written.

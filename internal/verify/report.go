@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -77,6 +78,7 @@ type LoadReport struct {
 	PerSecond    float64 `json:"transactions_per_second"`
 	CPUCores     float64 `json:"cpu_cores"` // that the load itself used; 0 when checked later
 	Interrupted  bool    `json:"interrupted"`
+	Stopped      string  `json:"stopped"` // why it ended before its time; empty: it did not
 	JournalWhole bool    `json:"journal_whole"`
 }
 
@@ -144,6 +146,12 @@ func (r *Report) Incomplete(err error) {
 	if r.Verdict == Proved {
 		r.Verdict = Unproved
 	}
+}
+
+// Stopped says why the load ended before it was over, of which not everything could be checked then.
+func (r *Report) Stopped(err error) {
+	r.Load.Stopped = err.Error()
+	r.Incomplete(fmt.Errorf("the load ended after %s transactions: %w", group(r.Posted), err))
 }
 
 // decide sets the verdict.

@@ -31,11 +31,13 @@ type Row struct {
 	Broker     string
 	QueueID    int
 	Selector   string
+	Lane       string
 	Reason     string
 	MessageID  string
 	Result     []byte // JSON, or nil
 	Rejected   bool
 	RejectHash uint64
+	Rejection  *saying // what was hashed
 	CreatedAt  time.Time
 	DecidedAt  *time.Time
 	Line       *int64
@@ -160,6 +162,7 @@ func scanRow(rows pgx.Rows) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Selector, r.Lane, _ = strings.Cut(r.Selector, ":") // as the column has it: the lane behind its selector
 	if result != nil {
 		r.Result = []byte(*result)
 	}
@@ -177,6 +180,7 @@ func scanRow(rows pgx.Rows) (*Row, error) {
 			return nil, fmt.Errorf("rejection of %s: %w", r.ID, err)
 		}
 		r.Rejected, r.RejectHash = true, rejectionHash(clip(stored.Message), &stored.rejection)
+		r.Rejection = rejectionSaid(clip(stored.Message), &stored.rejection)
 	}
 	return r, nil
 }
@@ -243,14 +247,17 @@ func (r *Row) queue() string { return queueName(r.Broker, r.QueueID) }
 
 func queueName(broker string, id int) string { return broker + ":" + strconv.Itoa(id) }
 
-// content is the hash of what answers say, too.
-func (r *Row) content() uint64 {
-	c := contentOf{
-		kind: r.Kind, shardKey: r.ShardKey, topic: r.Topic, tag: r.Tag, selector: r.Selector, reason: r.Reason, result: r.Result,
-		created: r.CreatedAt.UnixMicro(),
-	}
+// said is what answers say, too.
+func (r *Row) said() *saying {
+	s := &saying{created: r.CreatedAt.UnixMicro(), texts: [sayTexts]string{
+		sayKind: r.Kind, sayShardKey: r.ShardKey, sayTopic: r.Topic, sayTag: r.Tag, saySelector: r.Selector, sayLane: r.Lane, sayReason: r.Reason,
+	}}
+	s.setResult(r.Result)
 	if r.DecidedAt != nil {
-		c.decided = r.DecidedAt.UnixMicro()
+		s.decided = r.DecidedAt.UnixMicro()
 	}
-	return c.hash()
+	return s
 }
+
+// content is the hash of what answers say, too.
+func (r *Row) content() uint64 { return r.said().hash() }

@@ -40,6 +40,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nrun %s, seed %d: %s transactions in %s s, %s/s; rows read from the %s\n\n%s\n\n",
 		r.Run, r.Seed, group(r.Posted), fmt.Sprint(r.Load.Seconds), group(uint64(r.Load.PerSecond)), where(r.Rows), r.headline())
+	if r.Load.Stopped != "" {
+		fmt.Fprintf(&b, "The load ended after %s transactions, because the service refuses what it is to be sent: %s\n\n", group(r.Posted), r.Load.Stopped)
+	}
 	r.writeCounts(&b)
 	r.writeFindings(&b)
 	writeList(&b, "could not be proved", r.Unproven)
