@@ -35,6 +35,7 @@ const (
 
 // Run starts PostgreSQL and RocketMQ, creates tables and topics, and serves until a signal comes.
 func (c *devCommand) Run(ctx context.Context, out output) (err error) {
+	c.DrainDelay = 0 // nothing sends requests here that could go elsewhere
 	if err := c.server.validate(); err != nil {
 		return err
 	}

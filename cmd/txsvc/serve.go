@@ -108,7 +108,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
 	ready := readiness{store, mq, router}
 	handler, err := http.New(http.Config{
-		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log,
+		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
 	})
 	if err != nil {
 		return err
@@ -136,8 +136,11 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 		loops.Go(func() error { retention.Run(background); return nil })
 	}
 	stopping := make(chan time.Time, 1)
-	context.AfterFunc(ctx, func() { stopping <- time.Now() })
-	err = http.Serve(ctx, http.NewServer(handler, log, answerTimeout(kinds, flow)), listener, s.ShutdownTimeout)
+	context.AfterFunc(ctx, func() {
+		stopping <- time.Now()
+		log.InfoContext(ctx, "stopping", "listener_closes_in", s.DrainDelay.String(), "requests_end_within", s.ShutdownTimeout.String())
+	})
+	err = http.Serve(ctx, http.NewServer(handler, log, answerTimeout(kinds, flow)), listener, http.Stop{DrainDelay: s.DrainDelay, Timeout: s.ShutdownTimeout})
 	began := time.Now()
 	if ctx.Err() != nil {
 		began = <-stopping

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/http"
 	"github.com/txsvc/txsvc/internal/rocketmq"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -78,11 +79,13 @@ func (secret) LogValue() slog.Value { return slog.StringValue("(secret)") }
 // server is what serve and dev have in common.
 type server struct {
 	Listen          string        `env:"TXSVC_LISTEN" default:"127.0.0.1:8080" help:"Address to listen on. One that is not loopback needs TXSVC_INSECURE=1."`
+	AllowedHosts    []string      `env:"TXSVC_ALLOWED_HOSTS" placeholder:"HOST[:PORT]" help:"Names that requests may be addressed to, and origins whose pages may send them, beside localhost and IP addresses; checked where they are given, and on loopback; * allows all."`
 	Insecure        bool          `env:"TXSVC_INSECURE" help:"Serve without keys on an address that others can reach."`
 	Config          string        `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics."`
 	APIKeysFile     string        `hidden:"" name:"api-keys-file" env:"TXSVC_API_KEYS_FILE" placeholder:"FILE" help:"Hashed API keys; not supported by this version."`
 	MaxInFlight     int           `env:"TXSVC_MAX_IN_FLIGHT" default:"1024" help:"Transactions worked on at once; more are answered 503."`
-	ShutdownTimeout time.Duration `env:"TXSVC_SHUTDOWN_TIMEOUT" default:"25s" help:"How long a stop waits for requests in flight."`
+	ShutdownTimeout time.Duration `env:"TXSVC_SHUTDOWN_TIMEOUT" default:"25s" help:"How long after its begin a stop waits for requests in flight."`
+	DrainDelay      time.Duration `env:"TXSVC_DRAIN_DELAY" default:"5s" help:"How long requests are still taken after a stop has begun and /readyz fails; a part of the time that the stop has."`
 	Retention       time.Duration `env:"TXSVC_RETENTION" default:"168h" help:"How long transactions are kept once their message is visible, and their ids refused for other requests; 0 keeps them for ever."`
 	logging
 }
@@ -94,8 +97,16 @@ func (s server) validate() error {
 	if s.MaxInFlight < 1 {
 		return errors.New("TXSVC_MAX_IN_FLIGHT must be at least 1")
 	}
+	if s.DrainDelay < 0 || s.DrainDelay > 0 && s.DrainDelay >= s.ShutdownTimeout {
+		return fmt.Errorf("TXSVC_DRAIN_DELAY=%s must be shorter than TXSVC_SHUTDOWN_TIMEOUT=%s, of which it is a part, or 0", s.DrainDelay, s.ShutdownTimeout)
+	}
 	if s.Retention != 0 && s.Retention < time.Minute {
 		return errors.New("TXSVC_RETENTION must be at least 1m, or 0 to keep transactions for ever")
+	}
+	for _, name := range s.AllowedHosts {
+		if name == "" || strings.ContainsAny(name, "/ \t@") {
+			return fmt.Errorf("TXSVC_ALLOWED_HOSTS: %q is not a host, host:port or *", name)
+		}
 	}
 	host, _, err := net.SplitHostPort(s.Listen)
 	if err != nil {
@@ -105,6 +116,12 @@ func (s server) validate() error {
 		return fmt.Errorf("TXSVC_LISTEN: %s can be reached by others, and this version checks no keys: set TXSVC_INSECURE=1 if that is meant", s.Listen)
 	}
 	return nil
+}
+
+// hosts are the names that requests may be addressed to.
+func (s server) hosts() http.Hosts {
+	host, _, _ := net.SplitHostPort(s.Listen) // validate has looked
+	return http.Hosts{Names: s.AllowedHosts, Loopback: loopback(host)}
 }
 
 func loopback(host string) bool {

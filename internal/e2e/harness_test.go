@@ -191,7 +191,7 @@ func (e *env) start(extra ...string) *service {
 	}
 	s := &service{t: e.t, cmd: exec.Command(path, "serve"), log: &logBuffer{addr: make(chan string, 1)}, done: make(chan struct{})}
 	s.cmd.Env = append(os.Environ(),
-		"TXSVC_LISTEN=127.0.0.1:0", "TXSVC_DATABASE_URL="+e.databaseURL, "TXSVC_NAMESERVERS="+strings.Join(e.nameservers, ","),
+		"TXSVC_LISTEN=127.0.0.1:0", "TXSVC_DRAIN_DELAY=0s", "TXSVC_DATABASE_URL="+e.databaseURL, "TXSVC_NAMESERVERS="+strings.Join(e.nameservers, ","),
 		"TXSVC_ROCKETMQ_GROUP="+e.group, "TXSVC_CONFIG="+e.config, "TXSVC_ROCKETMQ_TRANSPORT="+e.transport, "GORACE=halt_on_error=1")
 	s.cmd.Env = append(s.cmd.Env, extra...)
 	s.cmd.Stderr = s.log

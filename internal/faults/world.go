@@ -216,6 +216,7 @@ func (w *world) newReplica(ctx context.Context, i int, binary, config string, br
 	query.Set("pool_max_conns", "24")
 	database.RawQuery = query.Encode()
 	r.env = []string{
+		"TXSVC_DRAIN_DELAY=1s",
 		"TXSVC_LISTEN=" + r.listen, "TXSVC_DATABASE_URL=" + database.String(), "TXSVC_NAMESERVERS=" + r.links[linkNameserver].addr(),
 		"TXSVC_ROCKETMQ_GROUP=" + group, "TXSVC_CONFIG=" + config, "GORACE=halt_on_error=1",
 	}

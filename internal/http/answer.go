@@ -136,6 +136,9 @@ func writeSubmitted(w http.ResponseWriter, t *txn.Transaction) error {
 	if t.State == txn.StateUnknown {
 		status = http.StatusAccepted
 	}
+	if t.Replayed {
+		setReplayed(w.Header())
+	}
 	w.Header().Set("Location", "/v1/transactions/"+url.PathEscape(t.ID))
 	return writeTransaction(w, status, t)
 }
@@ -203,6 +206,9 @@ func setCommon(header http.Header) {
 	header["X-Content-Type-Options"] = noSniff
 	header["Cache-Control"] = noStore
 }
+
+// setReplayed says that the answer repeats an earlier one. The body says so too, but for a rejection's.
+func setReplayed(header http.Header) { header.Set("Idempotency-Replayed", "true") }
 
 // buffers are reused: an answer is encoded before its first byte is sent.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}

@@ -49,7 +49,7 @@ type Check struct {
 	Degrades bool `json:"-"`
 }
 
-// Config is what the API is made of. All of it is required.
+// Config is what the API is made of. All of it is required, but for what says otherwise.
 type Config struct {
 	Transactions Transactions
 	Routes       Routes
@@ -60,6 +60,10 @@ type Config struct {
 	Gatherer     prometheus.Gatherer
 	Registerer   prometheus.Registerer
 	Log          *slog.Logger
+	Hosts        Hosts // the names that requests may be addressed to; zero: all
+	// Stopping is closed when the service is about to stop: it is not ready any more, and each answer ends its connection, so
+	// that clients make no request on one that is about to be closed. Nil: never.
+	Stopping <-chan struct{}
 }
 
 // api holds what the handlers need.
@@ -87,7 +91,7 @@ func New(config Config) (http.Handler, error) {
 // route declares every route. A kind with a path of its own has an endpoint there that does what POST /v1/transactions
 // does. A route that is not in openapi.yaml, or the other way round, fails a test.
 func (a *api) route(r chi.Router) error {
-	r.Use(a.observe, middleware.GetHead)
+	r.Use(a.observe, a.allowHosts, middleware.GetHead)
 	r.NotFound(a.handle(a.notFound))
 	r.MethodNotAllowed(a.handle(a.methodNotAllowed))
 

@@ -50,12 +50,13 @@ func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte,
 		return nil, err
 	}
 	if r.ContentLength > maxBody {
-		w.Header().Set("Connection", "close") // the body is not read, so nothing can follow it
 		return nil, errBodyTooLarge
+	}
+	if rec, ok := w.(*recorder); ok {
+		rec.reading = true
 	}
 	data, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength, share)
 	if errors.Is(err, errBodies) {
-		w.Header().Set("Connection", "close")
 		return nil, errBodies
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
@@ -68,6 +69,26 @@ func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte,
 		return nil, invalidBody("the body could not be read to its end", err)
 	}
 	return data, nil
+}
+
+// What is read of a body that is not wanted, in bytes and time.
+const (
+	maxDiscarded   = 64 << 20
+	discardTimeout = readTimeout
+)
+
+// discardBody reads what a refused request still sends. A client that writes all of its body before it reads would else
+// find its connection reset, and never see the answer. One that waits for leave to send (Expect: 100-continue) gets the
+// answer instead. A body that is larger than all this is left alone: then the connection ends with the answer.
+func discardBody(w http.ResponseWriter, r *http.Request) {
+	rec, ok := w.(*recorder)
+	waits := r.Header.Get("Expect") != "" && (!ok || !rec.reading)
+	if r.Body == nil || r.Body == http.NoBody || waits || r.ContentLength > maxDiscarded {
+		return
+	}
+	conn, end := http.NewResponseController(w), time.Now().Add(discardTimeout)
+	_, _ = conn.SetReadDeadline(end), conn.SetWriteDeadline(end.Add(discardTimeout))
+	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded) // what is wrong with it now changes nothing
 }
 
 // errBodies is the answer when there is no room for one more large body.

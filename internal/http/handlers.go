@@ -28,6 +28,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func (a *api) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
+			discardBody(w, r)
 			fail(w, err)
 		}
 	}
@@ -65,21 +66,49 @@ func (a *api) submit(name string) handler {
 // takeIdempotencyKey lets the header Idempotency-Key give the id, and tells whether only the header did.
 func takeIdempotencyKey(r *txn.Request, header http.Header) (bool, error) {
 	keys, given := header["Idempotency-Key"]
-	switch {
-	case !given:
+	if !given {
 		return false, nil
+	}
+	key, isKey := unquote(keys[0])
+	switch {
 	case len(keys) > 1:
 		return false, txn.Invalid(txn.FieldError{Pointer: "/id", Message: "the header Idempotency-Key is given more than once"})
-	case keys[0] == "":
+	case !isKey:
+		return false, txn.Invalid(txn.FieldError{Pointer: "/id", Message: "the header Idempotency-Key begins with a quote and is not a string of RFC 9651, section 3.3.3"})
+	case key == "":
 		return false, txn.Invalid(txn.FieldError{Pointer: "/id", Message: "the header Idempotency-Key must not be empty"})
 	case r.ID == "":
-		r.ID = keys[0]
+		r.ID = key
 		return true, nil
-	case r.ID != keys[0]:
+	case r.ID != key:
 		return false, txn.Invalid(txn.FieldError{Pointer: "/id", Message: "differs from the header Idempotency-Key"})
 	default:
 		return false, nil
 	}
+}
+
+// unquote returns the text of a string as structured header fields have it (RFC 9651, section 4.2.5): the draft of the
+// header Idempotency-Key wants one. What does not begin with a quote is taken literally.
+func unquote(value string) (text string, ok bool) {
+	inner, quoted := strings.CutPrefix(value, `"`)
+	if !quoted {
+		return value, true
+	}
+	var b strings.Builder
+	for i := 0; i < len(inner); i++ {
+		switch c := inner[i]; {
+		case c == '"':
+			return b.String(), i == len(inner)-1
+		case c == '\\' && i+1 < len(inner) && (inner[i+1] == '"' || inner[i+1] == '\\'):
+			i++
+			b.WriteByte(inner[i])
+		case c == '\\' || c < ' ' || c > '~':
+			return "", false
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", false
 }
 
 // blameHeader says of what is wrong with the id that it came with the header. The error may be shared: it is copied.
@@ -177,6 +206,9 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	answer, status := readyJSON{Status: "ready", Checks: a.Readiness.Ready(ctx)}, http.StatusOK
+	if a.stopping() {
+		answer.Checks = append(answer.Checks, Check{Name: "service", Detail: "is stopping"})
+	}
 	switch {
 	case slices.ContainsFunc(answer.Checks, func(c Check) bool { return !c.OK && !c.Degrades }):
 		answer.Status, status = "not_ready", http.StatusServiceUnavailable
@@ -184,6 +216,16 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
 		answer.Status = "degraded"
 	}
 	return writeJSON(w, status, typeJSON, answer)
+}
+
+// stopping tells whether Config.Stopping is closed.
+func (a *api) stopping() bool {
+	select {
+	case <-a.Stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 // metrics gathers first, so that a collector's error is an error answer and not half a page.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -106,13 +107,14 @@ func eventually(t *testing.T, condition func() bool) {
 	}
 }
 
-// TestManyLargeBodies: while large bodies arrive, one more is refused, a small one is not, and there is room again
-// afterwards.
+// TestManyLargeBodies: while large bodies are held, one more is read and thrown away, and refused; a small one is not, and
+// there is room again afterwards.
 func TestManyLargeBodies(t *testing.T) {
 	h := setup(t)
 	release := make(chan struct{})
 	const requests = 28 // 140 MiB
-	held, refused := make(chan bool, requests), make(chan bool, requests)
+	arrived := make(chan bool, requests)
+	var refused atomic.Int32
 	var wg sync.WaitGroup
 	large := strings.Repeat("x", limit)
 	for range requests {
@@ -120,7 +122,7 @@ func TestManyLargeBodies(t *testing.T) {
 			r := newRequest("/v1/orders", "")
 			r.ContentLength = -1
 			r.Body = io.NopCloser(io.MultiReader(strings.NewReader(large), end(func() {
-				held <- true
+				arrived <- true
 				<-release
 			})))
 			w := httptest.NewRecorder()
@@ -128,7 +130,7 @@ func TestManyLargeBodies(t *testing.T) {
 			switch w.Code {
 			case http.StatusBadRequest: // read to its end, where it turns out to be no JSON
 			case http.StatusServiceUnavailable:
-				refused <- true
+				refused.Add(1)
 				if !strings.Contains(w.Body.String(), `"code":"overloaded"`) || w.Header().Get("Retry-After") == "" {
 					t.Errorf("got %s, want code overloaded and a Retry-After", w.Body)
 				}
@@ -137,20 +139,15 @@ func TestManyLargeBodies(t *testing.T) {
 			}
 		})
 	}
-	full := 0
 	for range requests {
-		select {
-		case <-held:
-			full++
-		case <-refused:
-		}
-	}
-	if full < 15 || full == requests {
-		t.Errorf("got %d of %d large bodies held, want some refused", full, requests)
+		<-arrived
 	}
 	h.post("/v1/orders", bodyOf(100)).want(http.StatusCreated)
 	close(release)
 	wg.Wait()
+	if got := refused.Load(); got == 0 || got > requests-15 {
+		t.Errorf("got %d of %d large bodies refused, want some", got, requests)
+	}
 	h.post("/v1/orders", bodyOf(1<<20)).want(http.StatusCreated)
 }
 
@@ -158,3 +155,80 @@ func TestManyLargeBodies(t *testing.T) {
 type end func()
 
 func (f end) Read([]byte) (int, error) { f(); return 0, io.EOF }
+
+// TestRefusedBodyIsReadFirst: a client that writes its whole body before it reads sees the answer and no reset, whatever
+// the body is refused for, and can use the connection again.
+func TestRefusedBodyIsReadFirst(t *testing.T) {
+	for _, test := range []struct {
+		name, path, header string
+		status             int
+	}{
+		{"too large", "/v1/orders", "Content-Type: application/json\r\nContent-Length: %d", 413},
+		{"too large, chunked", "/v1/orders", "Content-Type: application/json\r\nTransfer-Encoding: chunked", 413},
+		{"another type", "/v1/orders", "Content-Type: text/plain\r\nContent-Length: %d", 415},
+		{"messages", "/v1/messages", "Content-Type: application/json\r\nContent-Length: %d", 413},
+		{"preview", "/v1/routes/preview", "Content-Type: application/json\r\nContent-Length: %d", 413},
+		{"no such path", "/v1/nothing", "Content-Length: %d", 404},
+		{"no such method", "/v1/kinds", "Content-Length: %d", 405},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := setup(t)
+			server := httptest.NewServer(h.handler)
+			defer server.Close()
+			conn, err := net.Dial("tcp", server.Listener.Addr().String()) //nolint:noctx // a test
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+			body := bodyOf(2 * limit)
+			header := test.header
+			if strings.Contains(header, "%d") {
+				header = fmt.Sprintf(header, len(body))
+			} else {
+				body = fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+			}
+			reader := bufio.NewReader(conn)
+			requests := []string{
+				fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n%s", test.path, header, body), "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+			}
+			for i, want := range []int{test.status, http.StatusOK} {
+				if _, err := io.WriteString(conn, requests[i]); err != nil {
+					t.Fatalf("writing: %v", err)
+				}
+				response, err := http.ReadResponse(reader, nil)
+				if err != nil {
+					t.Fatalf("reading the answer: %v", err)
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+				if response.StatusCode != want || response.Close {
+					t.Fatalf("got %d and close %t, want %d and a connection that stays", response.StatusCode, response.Close, want)
+				}
+			}
+		})
+	}
+}
+
+// TestBodyWithoutEnd: not everything is read of what is refused.
+func TestBodyWithoutEnd(t *testing.T) {
+	h := setup(t)
+	server := httptest.NewServer(h.handler)
+	defer server.Close()
+	response, err := server.Client().Post(server.URL+"/v1/orders", "application/json", io.LimitReader(zeros{}, 1<<40)) //nolint:noctx // a test
+	// The connection may be closed while the client is writing.
+	if err == nil {
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("got %d, want 413", response.StatusCode)
+		}
+	}
+	eventually(t, func() bool { return strings.Contains(h.log.String(), `"code":"payload_too_large"`) })
+}
+
+// zeros is a body of digits.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	return copy(p, strings.Repeat("0", len(p))), nil
+}

@@ -28,7 +28,8 @@ const statusClientGone = 499
 type recorder struct {
 	http.ResponseWriter
 	requestID string
-	status    int // 0 until the header is written
+	reading   bool // the body has been asked for
+	status    int  // 0 until the header is written
 	err       error
 }
 
@@ -68,6 +69,9 @@ func (a *api) observe(next http.Handler) http.Handler {
 		start := time.Now()
 		rec := &recorder{ResponseWriter: w, requestID: requestID(r.Header)}
 		w.Header().Set("X-Request-Id", rec.requestID)
+		if a.stopping() {
+			w.Header().Set("Connection", "close")
+		}
 		defer func() {
 			aborted := rec.recovered(recover())
 			a.record(r, rec, time.Since(start))

@@ -19,6 +19,7 @@ var answers = map[txn.Code]struct {
 	title  string
 }{
 	txn.CodeInvalidRequest:      {http.StatusBadRequest, "The request is not valid"},
+	txn.CodeForbidden:           {http.StatusForbidden, "Forbidden"},
 	txn.CodeNotFound:            {http.StatusNotFound, "Not found"},
 	txn.CodeUnknownKind:         {http.StatusNotFound, "Unknown kind"},
 	codeMethodNotAllowed:        {http.StatusMethodNotAllowed, "Method not allowed"},
@@ -77,6 +78,9 @@ func fail(w http.ResponseWriter, err error) {
 	}
 	if e.TooMany || answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter(e.RetryAfter))
+	}
+	if e.Replayed {
+		setReplayed(w.Header())
 	}
 	problem := problemJSON{
 		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: clip(e.Detail),

@@ -33,9 +33,16 @@ func NewServer(handler http.Handler, log *slog.Logger, answerTimeout time.Durati
 	}
 }
 
-// Serve serves until ctx ends. Then it accepts nothing more, and waits for the requests in flight for at most
-// shutdownTimeout; those still running after it are cut off, and the error says so. The listener is closed in any case.
-func Serve(ctx context.Context, server *http.Server, listener net.Listener, shutdownTimeout time.Duration) error {
+// Stop says how a server ends. Both times are counted from the end of the context that it serves for.
+type Stop struct {
+	DrainDelay time.Duration // connections are still accepted, so that whoever sends requests here can notice and go elsewhere
+	Timeout    time.Duration // the requests in flight are finished
+}
+
+// Serve serves until ctx ends. For stop.DrainDelay it goes on then, because those who send requests have to learn first
+// that they should not: Config.Stopping is what tells them. Then it accepts nothing more, and waits for the requests in
+// flight; those still running at stop.Timeout are cut off, and the error says so. The listener is closed in any case.
+func Serve(ctx context.Context, server *http.Server, listener net.Listener, stop Stop) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {
@@ -43,11 +50,18 @@ func Serve(ctx context.Context, server *http.Server, listener net.Listener, shut
 		return fmt.Errorf("serving on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), stop.Timeout)
 	defer cancel()
+	drained := time.NewTimer(stop.DrainDelay)
+	defer drained.Stop()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving on %s: %w", listener.Addr(), err)
+	case <-drained.C:
+	}
 	err := server.Shutdown(limit)
 	if err != nil {
-		err = errors.Join(fmt.Errorf("requests were still running %s after the stop: %w", shutdownTimeout, err), server.Close())
+		err = errors.Join(fmt.Errorf("requests were still running %s after the stop: %w", stop.Timeout, err), server.Close())
 	}
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)

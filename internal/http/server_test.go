@@ -42,7 +42,7 @@ func start(t *testing.T, shutdownTimeout time.Duration) *running {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	server := httpapi.NewServer(h.handler, slog.New(slog.DiscardHandler), time.Minute)
-	go func() { r.served <- httpapi.Serve(ctx, server, listener, shutdownTimeout) }()
+	go func() { r.served <- httpapi.Serve(ctx, server, listener, httpapi.Stop{Timeout: shutdownTimeout}) }()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return r
 }
@@ -106,7 +106,7 @@ func TestServeTellsWhyItEnded(t *testing.T) {
 	}
 	listener.Close()
 	server := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), time.Minute)
-	if err := httpapi.Serve(t.Context(), server, listener, time.Second); !errors.Is(err, net.ErrClosed) {
+	if err := httpapi.Serve(t.Context(), server, listener, httpapi.Stop{Timeout: time.Second}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want net.ErrClosed", err)
 	}
 }

@@ -164,6 +164,7 @@ func TestGetByID(t *testing.T) {
 func TestIdempotencyKey(t *testing.T) {
 	const body = `{"shard_key":"acme","payload":{}}`
 	const withID = `{"shard_key":"acme","payload":{},"id":"o-1"}`
+	const notQuoted = "the header Idempotency-Key begins with a quote and is not a string of RFC 9651, section 3.3.3"
 	for _, test := range []struct {
 		name, body, key string
 		want            string // id that reaches the flow, or
@@ -172,6 +173,17 @@ func TestIdempotencyKey(t *testing.T) {
 		{"only the header", body, "k-1", "k-1", ""},
 		{"both equal", withID, "o-1", "o-1", ""},
 		{"both differ", withID, "k-1", "", "differs from the header Idempotency-Key"},
+		{"quoted", body, `"k-1"`, "k-1", ""},
+		{"quoted, with escapes", body, `"k\"\\1"`, `k"\1`, ""},
+		{"quoted, and equal", withID, `"o-1"`, "o-1", ""},
+		{"quoted, and differs", withID, `"k-1"`, "", "differs from the header Idempotency-Key"},
+		{"quotes within", body, `k"1"`, `k"1"`, ""},
+		{"quoted and empty", body, `""`, "", "the header Idempotency-Key must not be empty"},
+		{"no closing quote", body, `"k-1`, "", notQuoted},
+		{"something behind the quote", body, `"k-1";p=1`, "", notQuoted},
+		{"unknown escape", body, `"k\n"`, "", notQuoted},
+		{"escape at the end", body, `"k\`, "", notQuoted},
+		{"not ASCII", body, `"kü"`, "", notQuoted},
 		{"empty header", body, "", "", "the header Idempotency-Key must not be empty"},
 		{"the domain refuses it", body, "a b", "", "the header Idempotency-Key must be printable ASCII without spaces; character 2 is not"},
 	} {

@@ -12,6 +12,7 @@ type Code string
 // The codes of the API.
 const (
 	CodeInvalidRequest      Code = "invalid_request"
+	CodeForbidden           Code = "forbidden"
 	CodeNotFound            Code = "not_found"
 	CodeUnknownKind         Code = "unknown_kind"
 	CodeConflict            Code = "conflict"
@@ -41,6 +42,8 @@ type Error struct {
 	Rejection *Rejection
 	// TransactionID is set where a row says the same, so that a client that gave no id can ask for it.
 	TransactionID string
+	// Replayed: an earlier request with the same id got this answer; nothing was done.
+	Replayed bool
 	// MessageIDs are set where messages may be stored without the broker's having said so, so that a client can look for them.
 	MessageIDs []string
 	RetryAfter time.Duration // 0: none

@@ -199,7 +199,7 @@ func (s *Service) follow(ctx context.Context, f *flight, id string, hash []byte,
 		return nil, mismatch(id)
 	}
 	if f.err != nil {
-		return nil, f.err
+		return nil, again(f.err)
 	}
 	t := *f.transaction
 	t.Replayed = true
@@ -230,10 +230,21 @@ func answerAgain(t *Transaction, hash []byte) (*Transaction, error) {
 		return nil, mismatch(t.ID)
 	}
 	if t.Rejection != nil {
-		return nil, rejected(t)
+		return nil, again(rejected(t))
 	}
 	t.Replayed = true
 	return t, nil
+}
+
+// again returns the answer of another request.
+func again(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != CodeRejected {
+		return err
+	}
+	repeated := *e
+	repeated.Replayed = true
+	return &repeated
 }
 
 func rejected(t *Transaction) *Error {

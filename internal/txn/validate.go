@@ -59,6 +59,9 @@ func checkID(errs *fieldErrors, id string) {
 	if len(id) > MaxIDLength {
 		errs.add("/id", "has %d characters, at most %d are allowed", len(id), MaxIDLength)
 	}
+	if id == "." || id == ".." {
+		errs.add("/id", "must not be . or ..: clients take these out of a path (RFC 3986, section 5.2.4), and could not ask for the transaction")
+	}
 	for i := range len(id) {
 		if id[i] <= ' ' || id[i] > '~' {
 			errs.add("/id", "must be printable ASCII without spaces; character %d is not", i+1)
