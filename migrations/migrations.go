@@ -12,7 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -40,15 +43,22 @@ type Status struct {
 	Applied bool
 }
 
-// Up applies what is missing of the sets. Several may call it at once: one works, the others wait for it.
+// Up applies what is missing of the sets. Several may call it at once: one works, the others wait for it. It waits for a lock
+// on a table no longer than others can wait behind it, tries again for two minutes, and then says who holds it.
 func Up(ctx context.Context, url string, sets ...Set) error {
-	return locked(ctx, url, func(db *sql.DB) error {
+	return UpTelling(ctx, url, func(string) {}, sets...)
+}
+
+// UpTelling is Up, and calls tell with what it waits for.
+func UpTelling(ctx context.Context, url string, tell func(string), sets ...Set) error {
+	return exclusively(ctx, url, tell, func(db *sql.DB) error {
 		for _, set := range sets {
 			provider, err := newProvider(db, set)
 			if err != nil {
 				return err
 			}
-			if _, err := provider.Up(ctx); err != nil {
+			err = patiently(ctx, db, tell, func() error { _, err := provider.Up(ctx); return err })
+			if err != nil {
 				return fmt.Errorf("applying the %s migrations: %w", set, err)
 			}
 		}
@@ -56,14 +66,15 @@ func Up(ctx context.Context, url string, sets ...Set) error {
 	})
 }
 
-// Down takes the newest applied migration of the set back. It loses the data of what it drops.
-func Down(ctx context.Context, url string, set Set) error {
-	return locked(ctx, url, func(db *sql.DB) error {
+// Down takes the newest applied migration of the set back, and calls tell with what it waits for. It loses the data of what
+// it drops.
+func Down(ctx context.Context, url string, tell func(string), set Set) error {
+	return exclusively(ctx, url, tell, func(db *sql.DB) error {
 		provider, err := newProvider(db, set)
 		if err != nil {
 			return err
 		}
-		_, err = provider.Down(ctx)
+		err = patiently(ctx, db, tell, func() error { _, err := provider.Down(ctx); return err })
 		if errors.Is(err, goose.ErrNoNextVersion) {
 			return fmt.Errorf("no %s migration is applied", set)
 		}
@@ -123,20 +134,27 @@ func appliedVersions(ctx context.Context, db *sql.DB, set Set) (map[int64]bool, 
 func (s Set) table() string { return "txsvc.migrations_" + string(s) }
 
 // open returns a handle for the URL, without the pool's parameters that it may have, and without the time limit for
-// statements that the user may have: a large table takes long to change.
+// statements that the user may have: a large table takes long to change. A connection that is used again has no setting left
+// of a migration that failed.
 func open(url string) (*sql.DB, error) {
 	config, err := pgurl.Parse(url)
 	if err != nil {
 		return nil, err
 	}
-	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
-	config.ConnConfig.RuntimeParams["application_name"] = "txsvc migrate"
-	return stdlib.OpenDB(*config.ConnConfig), nil
+	params := config.ConnConfig.RuntimeParams
+	params["statement_timeout"] = "0"
+	params["lock_timeout"] = strconv.FormatInt(lockTimeout.Milliseconds(), 10)
+	params["application_name"] = "txsvc migrate"
+	return stdlib.OpenDB(*config.ConnConfig, stdlib.OptionResetSession(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `RESET lock_timeout`)
+		return err
+	})), nil
 }
 
-// locked calls do while it holds a lock in the database, with the schema of the version tables in place. The lock ends
-// with its connection, so nothing that dies leaves it behind.
-func locked(ctx context.Context, url string, do func(*sql.DB) error) error {
+// exclusively calls do while it holds a lock in the database, with the schema of the version tables in place. The lock ends
+// with its connection, so nothing that dies leaves it behind. One that waits for it asks again and again: a statement that
+// waited would have a snapshot, for whose end CREATE INDEX CONCURRENTLY waits in the one that works.
+func exclusively(ctx context.Context, url string, tell func(string), do func(*sql.DB) error) error {
 	db, err := open(url)
 	if err != nil {
 		return err
@@ -147,13 +165,26 @@ func locked(ctx context.Context, url string, do func(*sql.DB) error) error {
 		return fmt.Errorf("connecting to the database: %w", err)
 	}
 	defer conn.Close()
-	for _, statement := range []string{`SELECT pg_advisory_lock(7819001)`, `CREATE SCHEMA IF NOT EXISTS txsvc`} {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("preparing the database for migrations: %w", err)
+	for told, got := false, false; !got; {
+		if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(7819001)`).Scan(&got); err != nil {
+			return fmt.Errorf("waiting for other migrations: %w", err)
 		}
+		if !got && !told {
+			tell("waiting for other migrations of this database to end")
+			told = true
+		}
+		if !got && !pause(ctx, askAgain) {
+			return fmt.Errorf("waiting for other migrations: %w", ctx.Err())
+		}
+	}
+	if _, err := conn.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS txsvc`); err != nil {
+		return fmt.Errorf("preparing the database for migrations: %w", err)
 	}
 	return do(db)
 }
+
+// askAgain is the time between two attempts at the lock that one migration at a time has.
+const askAgain = 100 * time.Millisecond
 
 func newProvider(db *sql.DB, set Set) (*goose.Provider, error) {
 	sub, err := fs.Sub(files, string(set))

@@ -46,7 +46,7 @@ func TestUpStatusDown(t *testing.T) {
 	if got := tables(t, url); got != "txsvc.migrations_core txsvc.migrations_example" {
 		t.Errorf("tables after down: got %s", got)
 	}
-	if err := migrations.Down(t.Context(), url, migrations.Core); err == nil || !strings.Contains(err.Error(), "no core migration is applied") {
+	if err := migrations.Down(t.Context(), url, func(string) {}, migrations.Core); err == nil || !strings.Contains(err.Error(), "no core migration is applied") {
 		t.Errorf("down with nothing left: got %v", err)
 	}
 	up(t, url, both...)
@@ -77,9 +77,13 @@ func TestUpWaitsForTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	waiting := make(chan error, 1)
-	go func() { waiting <- migrations.Up(ctx, url, migrations.Core) }()
-	awaitLockWait(t, url)
+	waiting, told := make(chan error, 1), make(chan string, 1)
+	go func() {
+		waiting <- migrations.UpTelling(ctx, url, func(what string) { told <- what }, migrations.Core)
+	}()
+	if got := <-told; !strings.Contains(got, "other migrations") {
+		t.Errorf("got %q, want that it waits for other migrations", got)
+	}
 	cancel()
 	if err := <-waiting; err == nil {
 		t.Error("Up returned without the lock")
@@ -111,7 +115,7 @@ func up(t *testing.T, url string, sets ...migrations.Set) {
 
 func down(t *testing.T, url string, set migrations.Set) {
 	t.Helper()
-	if err := migrations.Down(t.Context(), url, set); err != nil {
+	if err := migrations.Down(t.Context(), url, func(string) {}, set); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,16 +165,4 @@ func tables(t *testing.T, url string) string {
 		t.Fatal(err)
 	}
 	return names
-}
-
-func awaitLockWait(t *testing.T, url string) {
-	t.Helper()
-	conn := connect(t, url)
-	for waiting := false; !waiting; {
-		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waiting)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -66,6 +66,9 @@ type commands struct {
 // output is where commands print.
 type output struct{ stdout, stderr io.Writer }
 
+// tell prints something beside what the command is asked for.
+func (o output) tell(text string) { fmt.Fprintln(o.stderr, "txsvc:", text) }
+
 // exit is what kong panics with in order to leave early (--help).
 type exit int
 

@@ -34,7 +34,7 @@ func (c *migrateUp) Run(ctx context.Context, out output) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	if err := migrations.Up(ctx, c.DatabaseURL, c.sets()...); err != nil {
+	if err := migrations.UpTelling(ctx, c.DatabaseURL, out.tell, c.sets()...); err != nil {
 		return err
 	}
 	return (&migrateStatus{c.exampleSet}).Run(ctx, out)
@@ -48,7 +48,7 @@ func (c *migrateDown) Run(ctx context.Context, out output) error {
 		return err
 	}
 	sets := c.sets()
-	if err := migrations.Down(ctx, c.DatabaseURL, sets[len(sets)-1]); err != nil {
+	if err := migrations.Down(ctx, c.DatabaseURL, out.tell, sets[len(sets)-1]); err != nil {
 		return err
 	}
 	return (&migrateStatus{c.exampleSet}).Run(ctx, out)

@@ -2,8 +2,7 @@
 -- Tables of the kinds that ship as examples: the Go handler "orders" and the SQL kind "payment.capture". Amounts are in
 -- minor units of the currency (cents).
 --
--- The schema is named because the service's user is often called txsvc, too: search_path would then begin with the schema
--- txsvc, and business tables would end up beside the service's own.
+-- The schema is named because the search path of whoever migrates may begin with another one.
 CREATE TABLE public.orders (
     id           text PRIMARY KEY,
     customer     text NOT NULL CONSTRAINT orders_customer_length CHECK (char_length(customer) BETWEEN 1 AND 255),
