@@ -52,6 +52,9 @@ func Up(ctx context.Context, url string, sets ...Set) error {
 // UpTelling is Up, and calls tell with what it waits for.
 func UpTelling(ctx context.Context, url string, tell func(string), sets ...Set) error {
 	return exclusively(ctx, url, tell, func(db *sql.DB) error {
+		if err := leavePath(ctx, db); err != nil {
+			return err
+		}
 		for _, set := range sets {
 			provider, err := newProvider(db, set)
 			if err != nil {

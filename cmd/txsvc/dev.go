@@ -69,7 +69,7 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 		broker{cluster{Nameservers: stack.Nameservers()}, c.producer}, c.server, file,
 	}
 	progress("creating tables and topics")
-	if err := c.prepare(starting, s); err != nil {
+	if err := c.prepare(starting, s, progress); err != nil {
 		return err
 	}
 	if err := c.writeDevFile(s); err != nil {
@@ -86,7 +86,14 @@ func (c *devCommand) kinds() (*config.File, error) {
 }
 
 // prepare creates what the kinds need.
-func (c *devCommand) prepare(ctx context.Context, s settings) error {
+func (c *devCommand) prepare(ctx context.Context, s settings, progress func(string)) error {
+	moves, err := migrations.MoveStrays(ctx, s.DatabaseURL)
+	for _, move := range moves {
+		progress(move + " (where kinds look for it: txsvc is the service's own)")
+	}
+	if err != nil {
+		return err
+	}
 	if err := migrations.Up(ctx, s.DatabaseURL, migrations.Core, migrations.Example); err != nil {
 		return err
 	}

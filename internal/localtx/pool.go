@@ -37,7 +37,7 @@ func NewPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config.MaxConnLifetimeJitter = 10 * time.Minute
 	config.ShouldPing = shouldPing
 	config.PingTimeout = pingTimeout
-	config.AfterConnect = makeDurable
+	config.AfterConnect = prepareSession
 	config.ConnConfig.ConnectTimeout = 3 * time.Second
 	params := config.ConnConfig.RuntimeParams
 	params["application_name"] = "txsvc"
@@ -57,9 +57,22 @@ func shouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {
 	return p.IdleDuration > pingAfter || !silent(p.Conn.PgConn().Conn())
 }
 
-// makeDurable keeps COMMIT waiting for the disk, whatever the database's or the user's default is: a message must not be
-// visible whose transaction a crash of the server takes back.
-func makeDurable(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, `SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'`)
+// beginSession is the first statement of every session; RESET ALL takes back what it sets, so it has to follow one.
+//
+// COMMIT waits for the disk, whatever the database's or the user's default is: a message must not be visible whose
+// transaction a crash of the server takes back.
+//
+// The search path is the user's default in this database without the service's own schema, which comes in by "$user" when
+// the user has the schema's name: a kind that says transactions means a table of the business.
+const beginSession = `WITH path AS (
+	SELECT current_setting('search_path') AS had, coalesce(string_agg(m[1], ', ' ORDER BY n), '') AS has
+	FROM regexp_matches(current_setting('search_path'), '("(?:[^"]|"")*"|[^,"\s]+)', 'g') WITH ORDINALITY AS element (m, n)
+	WHERE m[1] <> '"txsvc"' AND lower(m[1]) <> 'txsvc' AND NOT (current_user = 'txsvc' AND m[1] IN ('"$user"', '$user')))
+SELECT CASE WHEN has <> had THEN set_config('search_path', has, false) END,
+	CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
+FROM path`
+
+func prepareSession(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, beginSession)
 	return err
 }

@@ -25,6 +25,38 @@ func TestCommitsAreDurable(t *testing.T) {
 	}
 }
 
+// The tests' user has the name of the service's schema, so that "$user" is that schema. A kind's names are looked for as
+// the database says, and never among the service's own tables.
+func TestKindsDoNotSeeTheServicesTables(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		`DEFAULT`:                                "public",
+		`"$user", public`:                        "public",
+		`TXSVC, public`:                          "public",
+		`app, "$user", public, "txsvc"`:          "app",
+		`"no, such ""one""", app, txsvc, public`: "app",
+		`public, app`:                            "public",
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			keep, err := localtx.ParseSQL(`INSERT INTO transactions (id) VALUES (@id); SELECT "where", count(*) FROM transactions GROUP BY 1`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := setup(t, withProgram("keep", keep), withTables(`CREATE SCHEMA app;
+				CREATE TABLE app.transactions (id text PRIMARY KEY, "where" text DEFAULT 'app');
+				CREATE TABLE public.transactions (id text PRIMARY KEY, "where" text DEFAULT 'public');
+				DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET search_path = `+path+`'; END $$;
+				DO $$ BEGIN EXECUTE 'ALTER ROLE CURRENT_USER IN DATABASE ' || current_database() || ' RESET search_path'; END $$`))
+			o := e.store.Run(t.Context(), attempt("keep", "tx-1", order))
+			wantKind(t, o, txn.OutcomeCommitted)
+			if got := string(o.Transaction.Result); got != `{"where":"`+want+`","count":1}` {
+				t.Errorf("got %s, want a row in the schema %s", got, want)
+			}
+		})
+	}
+}
+
 func TestPoolURL(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
