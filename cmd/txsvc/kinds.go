@@ -42,8 +42,8 @@ func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, err
 					c.Local.Handler, slices.Sorted(maps.Keys(handlers))))
 			}
 			programs[name] = program
-			if schema, ok := program.(txn.Schema); ok && kind.Schema == nil {
-				kind.Schema = schema // the handler knows its payload
+			if knows, ok := program.(localtx.Schemed); ok && kind.Schema == nil {
+				kind.Schema = knows.Schema()
 			}
 		}
 		kinds = append(kinds, kind)

@@ -124,7 +124,7 @@ kinds:
     local:
       sql: |
         INSERT INTO payments (id, order_id, amount_minor, currency)
-        VALUES (@id, @payload->>'order_id', (@payload->>'amount_minor')::bigint, @payload->>'currency')
+        VALUES (@id, @payload->>'order_id', (@payload->'amount_minor')::bigint, @payload->>'currency')
         RETURNING id, amount_minor
   slow:
     topic: %[1]s

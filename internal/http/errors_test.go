@@ -56,17 +56,36 @@ func TestDomainErrors(t *testing.T) {
 
 func TestRejectionTellsTheConstraint(t *testing.T) {
 	h := setup(t)
+	r := &txn.Rejection{Message: "the order exists", SQLState: "23505", Constraint: "orders_pkey"}
 	h.flow.submit = func(context.Context, txn.Request) (*txn.Transaction, error) {
-		r := &txn.Rejection{Message: "the order exists", SQLState: "23505", Constraint: "orders_pkey"}
-		return nil, &txn.Error{Code: txn.CodeRejected, Detail: r.Message, Rejection: r}
+		return nil, &txn.Error{Code: txn.CodeRejected, Detail: r.Message, Rejection: r, Final: true, TransactionID: "o-1"}
 	}
 	a := h.post("/v1/orders", `{"shard_key":"acme","payload":{}}`)
 	p := a.problem(http.StatusUnprocessableEntity, "rejected")
 	if p.Detail != "the order exists" || p.Rejection == nil {
 		t.Fatalf("got detail %q and rejection %v", p.Detail, p.Rejection)
 	}
-	if want := `"rejection":{"sqlstate":"23505","constraint":"orders_pkey"}`; !strings.Contains(a.Body.String(), want) {
+	if want := `"rejection":{"sqlstate":"23505","constraint":"orders_pkey"},"final":true,"transaction_id":"o-1"`; !strings.Contains(a.Body.String(), want) {
 		t.Errorf("got %s, want it to have %s", a.Body, want)
+	}
+}
+
+// A refusal that is not stored says so, and somebody learns of it.
+func TestRejectionThatIsNotFinal(t *testing.T) {
+	h := setup(t)
+	h.flow.submit = func(context.Context, txn.Request) (*txn.Transaction, error) {
+		return nil, txn.Refused(&txn.Rejection{Message: "a value does not fit", SQLState: "22003"}, errors.New("the cause"))
+	}
+	a := h.post("/v1/orders", `{"shard_key":"acme","payload":{}}`)
+	if p := a.problem(http.StatusUnprocessableEntity, "rejected"); p.Detail != "a value does not fit; nothing was changed" {
+		t.Errorf("got detail %q", p.Detail)
+	}
+	if !strings.Contains(a.Body.String(), `"final":false`) || strings.Contains(a.Body.String(), "the cause") {
+		t.Errorf("got %s, want it to say that it is not final, and no cause", a.Body)
+	}
+	records := h.records()
+	if len(records) != 1 || records[0]["level"] != "WARN" || records[0]["sqlstate"] != "22003" || !strings.Contains(fmt.Sprint(records[0]["error"]), "the cause") {
+		t.Errorf("got log %v, want one warning with SQLSTATE and cause", records)
 	}
 }
 

@@ -121,6 +121,11 @@ func (a *api) record(r *http.Request, rec *recorder, took time.Duration) {
 	}
 	a.duration.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
 	level := levelOf(status)
+	refused, ok := errors.AsType[*txn.Error](rec.err)
+	unforeseen := ok && refused.Code == txn.CodeRejected && !refused.Final
+	if unforeseen { // schema and tables have not foreseen this value: somebody should look
+		level = slog.LevelWarn
+	}
 	if !a.Log.Enabled(r.Context(), level) {
 		return
 	}
@@ -130,6 +135,9 @@ func (a *api) record(r *http.Request, rec *recorder, took time.Duration) {
 	}
 	if rec.err != nil {
 		attrs = append(attrs, errorAttrs(rec)...)
+	}
+	if unforeseen {
+		attrs = append(attrs, slog.Any("error", rec.err))
 	}
 	a.Log.LogAttrs(context.WithoutCancel(r.Context()), level, "request", attrs...)
 }

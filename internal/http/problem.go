@@ -45,6 +45,7 @@ type problemJSON struct {
 	RequestID string           `json:"request_id"`
 	Errors    []fieldErrorJSON `json:"errors,omitempty"`
 	Rejection *rejectionJSON   `json:"rejection,omitempty"`
+	Final     *bool            `json:"final,omitempty"` // with rejected only
 	// TransactionID is the id of the row that says the same.
 	TransactionID string `json:"transaction_id,omitempty"`
 	// MessageIDs are those of messages that may be stored.
@@ -86,6 +87,9 @@ func fail(w http.ResponseWriter, err error) {
 		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: clip(e.Detail),
 		Code: e.Code, RequestID: id, Errors: fieldErrors(e.Fields), Rejection: rejectionOf(e.Rejection),
 		TransactionID: e.TransactionID, MessageIDs: e.MessageIDs,
+	}
+	if e.Code == txn.CodeRejected {
+		problem.Final = &e.Final
 	}
 	if err := writeJSON(w, answer.status, typeProblem, problem); err != nil {
 		w.WriteHeader(http.StatusInternalServerError)

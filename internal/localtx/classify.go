@@ -18,7 +18,8 @@ type verdict int
 const (
 	verdictUnknown  verdict = iota // COMMIT may have happened
 	verdictTaken                   // the id has a row already
-	verdictRejected                // a business rule refused
+	verdictRejected                // the business refused
+	verdictMisfit                  // a value did not fit what PostgreSQL was to make of it; certainly rolled back
 	verdictRetry                   // serialization failure or deadlock: run it again
 	verdictTimeout                 // it took too long, and is certainly rolled back
 	verdictFailed                  // certainly rolled back
@@ -59,10 +60,12 @@ func classify(e *pgconn.PgError) verdict {
 	switch {
 	case e.Code == "40001" || e.Code == "40P01" || staleStatement(e):
 		return verdictRetry
+	case refusal(e):
+		return verdictRejected
 	case e.Code == "57014" || e.Code == "55P03":
 		return verdictTimeout
-	case businessRefusal(e):
-		return verdictRejected
+	case misfit(e):
+		return verdictMisfit
 	default:
 		return verdictFailed
 	}
@@ -73,7 +76,7 @@ func classifyRow(e *pgconn.PgError) verdict {
 	if e.Code == "23505" && ownRow(e) {
 		return verdictTaken
 	}
-	if v := classify(e); v != verdictRejected {
+	if v := classify(e); v != verdictRejected && v != verdictMisfit {
 		return v
 	}
 	return verdictFailed
@@ -91,17 +94,14 @@ func classifyCommit(e *pgconn.PgError) verdict {
 
 func ownRow(e *pgconn.PgError) bool { return e.SchemaName == "txsvc" && e.TableName == "transactions" }
 
-// businessRefusal: integrity constraints (class 23), data that does not fit its type (22) or an index (54000), and RAISE
-// whatever SQLSTATE it gives.
-func businessRefusal(e *pgconn.PgError) bool {
-	if ownRow(e) {
-		return false
+// refusal tells what the business decided: a RAISE, whatever SQLSTATE it gives, and a constraint that has a name. A row for
+// which there is no partition has SQLSTATE 23514 as well, and names none.
+func refusal(e *pgconn.PgError) bool {
+	if e.Routine == "exec_stmt_raise" || e.Code == "P0001" {
+		return true
 	}
-	return e.Routine == "exec_stmt_raise" || strings.HasPrefix(e.Code, "23") || valueRefused(e) || e.Code == "P0001"
-}
-
-func valueRefused(e *pgconn.PgError) bool {
-	return strings.HasPrefix(e.Code, "22") || e.Code == "54000"
+	catalog := e.SchemaName == "pg_catalog" // two sessions create the same object
+	return strings.HasPrefix(e.Code, "23") && e.ConstraintName != "" && !ownRow(e) && !catalog
 }
 
 // staleStatement: a prepared statement of this connection was overtaken by a change of the schema; pgx prepares it anew.
@@ -120,12 +120,7 @@ func outage(e *pgconn.PgError) bool {
 }
 
 // rejectionOf keeps what a client may see: the message names tables, columns and constraints, while values are in
-// PostgreSQL's DETAIL, which is left out. What class 22 says quotes the offending value; it is replaced, unless it is the
-// text of a RAISE.
+// PostgreSQL's DETAIL, which is left out.
 func rejectionOf(e *pgconn.PgError) *txn.Rejection {
-	message := e.Message
-	if valueRefused(e) && e.Routine != "exec_stmt_raise" {
-		message = "a value does not fit its type or range"
-	}
-	return &txn.Rejection{Message: message, SQLState: e.Code, Constraint: e.ConstraintName}
+	return &txn.Rejection{Message: e.Message, SQLState: e.Code, Constraint: e.ConstraintName}
 }

@@ -3,6 +3,7 @@ package localtx
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -41,6 +42,9 @@ func (s *Store) judge(ctx context.Context, r *run, err error) (txn.Outcome, agai
 	case verdictRejected:
 		pgErr, _ := errors.AsType[*pgconn.PgError](err)
 		return s.refuse(ctx, r.attempt, rejectionOf(pgErr)), runDone
+	case verdictMisfit:
+		pgErr, _ := errors.AsType[*pgconn.PgError](err)
+		return failed(misfitOf(pgErr)), runDone
 	case verdictTimeout:
 		return failed(timedOut(r, err)), runDone
 	default:
@@ -69,6 +73,9 @@ func fault(r *run, err error) *txn.Error {
 	}
 	if reported && outage(pgErr) || !reported && r.lost && !unencodable(err) {
 		return unavailable(err, detailBroke)
+	}
+	if reported && strings.HasPrefix(pgErr.Code, "22") {
+		err = redacted(pgErr) // also of what a handler wrapped
 	}
 	return &txn.Error{Code: txn.CodeInternal, Detail: detailFailed, Cause: err}
 }

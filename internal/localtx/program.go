@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // Input is what a local transaction is given.
@@ -23,6 +25,12 @@ type Program any
 // pgx.RepeatableRead and pgx.Serializable it is run again when PostgreSQL reports a serialization failure.
 type Isolated interface {
 	Isolation() pgx.TxIsoLevel
+}
+
+// Schemed is what a Planner or a Handler implements that knows its payload: what the schema refuses is answered 400 before
+// anything is done. A kind's own schema in the configuration takes its place.
+type Schemed interface {
+	Schema() txn.Schema
 }
 
 // Planner is a local transaction in Go whose statements and result are known before the database is asked: it runs in

@@ -1,18 +1,21 @@
 // Package orders is the shipped example of a local transaction in Go: it stores an order with its items, in one round
-// trip. It imports localtx, whose Planner it implements, and txn.
+// trip. It imports localtx, whose Planner it implements, payload (the schema of an order) and txn.
 package orders
 
 import (
 	"fmt"
 	"math"
+	"math/big"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Order is the payload. Amounts are in minor units of the currency (cents). The payload may hold more; what is not named
+// Order is the payload; order.json says what it may be. Amounts are in minor units of the currency (cents). The payload may hold more; what is not named
 // here is for the consumers of the message.
 type Order struct {
 	Customer  string `json:"customer"`
@@ -23,9 +26,30 @@ type Order struct {
 
 // Item is one line of an order.
 type Item struct {
-	SKU         string `json:"sku"`
-	Quantity    int64  `json:"quantity"`
-	AmountMinor int64  `json:"amount_minor"` // of one piece
+	SKU         string   `json:"sku"`
+	Quantity    Integer  `json:"quantity"`
+	AmountMinor *Integer `json:"amount_minor"` // of one piece
+}
+
+// Integer is a whole number of JSON in any form that JSON Schema calls an integer: 2, 2.0 and 2e0 are one.
+type Integer int64
+
+// UnmarshalJSONFrom reads the number. It is an error when it is not whole, or has more than 64 bits.
+func (i *Integer) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	value, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+		*i = Integer(n)
+		return nil
+	}
+	number, ok := new(big.Rat).SetString(string(value)) // how large it can be was bounded when the request was read
+	if !ok || value.Kind() != '0' || !number.IsInt() || !number.Num().IsInt64() {
+		return fmt.Errorf("%s is no integer of at most 64 bits", dec.StackPointer())
+	}
+	*i = Integer(number.Num().Int64())
+	return nil
 }
 
 type result struct {
@@ -35,14 +59,11 @@ type result struct {
 	Items      int    `json:"items"`
 }
 
-// Handler stores orders. The shape of the payload is checked before anything is done (400, see Validate); what the
-// business allows is checked by the tables' constraints (422).
+// Handler stores orders. What the payload may be is checked before anything is done (400, see Schema), and what only the
+// database knows, that a reference is used once, by the tables' constraints (422).
 type Handler struct{}
 
-var (
-	_ localtx.Planner = Handler{}
-	_ txn.Schema      = Handler{}
-)
+var _ localtx.Planner = Handler{}
 
 const (
 	insertOrder = `INSERT INTO orders (id, customer, currency, total_minor, reference) VALUES ($1, $2, $3, $4, nullif($5, ''))`
@@ -61,8 +82,11 @@ func (Handler) Plan(in localtx.Input) (localtx.Plan, error) {
 	skus, quantities, amounts := make([]string, len(order.Items)), make([]int64, len(order.Items)), make([]int64, len(order.Items))
 	var total int64
 	for i, item := range order.Items {
-		skus[i], quantities[i], amounts[i] = item.SKU, item.Quantity, item.AmountMinor
-		sum, ok := addProduct(total, item.Quantity, item.AmountMinor)
+		if item.AmountMinor == nil { // where the configuration gives the kind another schema
+			return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: fmt.Sprintf("/payload/items/%d/amount_minor", i), Message: "is required"})
+		}
+		skus[i], quantities[i], amounts[i] = item.SKU, int64(item.Quantity), int64(*item.AmountMinor)
+		sum, ok := addProduct(total, quantities[i], amounts[i])
 		if !ok {
 			return localtx.Plan{}, txn.Invalid(txn.FieldError{
 				Pointer: fmt.Sprintf("/payload/items/%d", i), Message: "the order's total is out of range",

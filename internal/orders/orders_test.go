@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,4 +68,41 @@ func TestAddProduct(t *testing.T) {
 			t.Fatal(fmt.Sprintf("%d + %d * %d: got %d, %t, want %s", total, quantity, amount, got, ok, want))
 		}
 	})
+}
+
+// What is passed at once is what the schema allows, and ordinary orders are passed at once.
+func TestFitsAgreesWithTheSchema(t *testing.T) {
+	texts := rapid.SampledFrom([]string{`"c"`, `"EUR"`, `""`, `null`, `7`, `"\u0000"`, `"EUr"`, `"EU\u00dc"`,
+		`"` + strings.Repeat("\u00e9", 255) + `"`, `"` + strings.Repeat("x", 256) + `"`})
+	numbers := rapid.SampledFrom([]string{`1`, `0`, `-1`, `-0`, `2.0`, `1.5`, `1e2`, `1e-2`, `100e-2`, `9223372036854775807`,
+		`9223372036854775808`, `-9223372036854775808`, `"1"`, `null`, `true`})
+	object := func(t *rapid.T, members map[string]*rapid.Generator[string]) string {
+		var list []string
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			if rapid.IntRange(0, 9).Draw(t, "left out") > 0 {
+				list = append(list, fmt.Sprintf("%q:%s", name, members[name].Draw(t, name)))
+			}
+		}
+		return "{" + strings.Join(list, ",") + "}"
+	}
+	item := rapid.Custom(func(t *rapid.T) string {
+		return object(t, map[string]*rapid.Generator[string]{"sku": texts, "quantity": numbers, "amount_minor": numbers})
+	})
+	items := rapid.Custom(func(t *rapid.T) string {
+		return "[" + strings.Join(rapid.SliceOfN(item, 0, 2).Draw(t, "items"), ",") + "]"
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		order := []byte(object(t, map[string]*rapid.Generator[string]{
+			"customer": texts, "currency": rapid.OneOf(rapid.Just(`"EUR"`), texts), "reference": texts, "items": rapid.OneOf(items, items, texts),
+		}))
+		if !fits(order) {
+			return
+		}
+		if wrong := schema.Schema.Validate(order); wrong != nil {
+			t.Fatalf("%s is passed, and the schema says %v", order, wrong)
+		}
+	})
+	if !fits([]byte(`{"customer":"c","currency":"EUR","items":[{"sku":"a","quantity":1,"amount_minor":0}]}`)) {
+		t.Error("an ordinary order is not passed")
+	}
 }

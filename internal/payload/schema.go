@@ -42,6 +42,15 @@ func Compile(dir fs.FS, name string) (*Schema, error) {
 	return &Schema{compiled}, nil
 }
 
+// MustCompile is Compile for a schema that the binary holds: that one is wrong is a mistake in the code.
+func MustCompile(dir fs.FS, name string) *Schema {
+	s, err := Compile(dir, name)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
 // compileError brings the library's message, which may have many lines, into one.
 func compileError(err error) error {
 	if loading, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {

@@ -40,6 +40,8 @@ type Error struct {
 	Detail    string
 	Fields    []FieldError
 	Rejection *Rejection
+	// Final, with CodeRejected: the refusal is stored, and the same id gets the same answer.
+	Final bool
 	// TransactionID is set where a row says the same, so that a client that gave no id can ask for it.
 	TransactionID string
 	// Replayed: an earlier request with the same id got this answer; nothing was done.
@@ -66,6 +68,17 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Errorf returns an Error without a cause.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Refused returns a rejected error that is not stored: the id may be tried again.
+func Refused(r *Rejection, cause error) *Error {
+	return &Error{Code: CodeRejected, Detail: r.Message + "; nothing was changed", Rejection: r, Cause: cause}
+}
+
+// decided tells whether the error is the final answer of an id.
+func decided(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == CodeRejected && e.Final
 }
 
 // Invalid returns an invalid_request error for the given fields.

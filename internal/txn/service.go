@@ -116,10 +116,10 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 // outcomeLabel is empty for what is only the client's mistake: no transaction was tried.
 func outcomeLabel(t *Transaction, err error) string {
 	if err != nil {
-		switch CodeOf(err) {
-		case CodeRejected:
+		switch code := CodeOf(err); {
+		case decided(err):
 			return "rejected"
-		case CodeInvalidRequest, CodePayloadTooLarge, CodeIdempotencyMismatch:
+		case code == CodeInvalidRequest, code == CodePayloadTooLarge, code == CodeIdempotencyMismatch:
 			return ""
 		default:
 			return "failed"
@@ -193,7 +193,7 @@ func (s *Service) follow(ctx context.Context, f *flight, id string, hash []byte,
 		return nil, Errorf(CodeInternal, "the request with the same id ended without an answer")
 	}
 	if !bytes.Equal(f.hash, hash) {
-		if f.transaction == nil && CodeOf(f.err) != CodeRejected {
+		if f.transaction == nil && !decided(f.err) {
 			return nil, Errorf(CodeConflict, "a different request with the same id was being worked on and failed; try again")
 		}
 		return nil, mismatch(id)
@@ -248,7 +248,7 @@ func again(err error) error {
 }
 
 func rejected(t *Transaction) *Error {
-	return &Error{Code: CodeRejected, Detail: t.Rejection.Message, Rejection: t.Rejection, TransactionID: t.ID}
+	return &Error{Code: CodeRejected, Detail: t.Rejection.Message, Rejection: t.Rejection, Final: true, TransactionID: t.ID}
 }
 
 // attempt routes, stores a half message, runs the local transaction and ends the half message.

@@ -22,7 +22,7 @@ const (
 	Unknown                              // 202, or GET: state unknown
 	Prepared                             // an external participant has not decided
 	Conflict                             // 409
-	Refused                              // 400, 404 unknown_kind, 413, 415: the request is wrong
+	Refused                              // 400, 404 unknown_kind, 413, 415, 422 rejected and not final: nothing was changed
 	Overloaded                           // 429, 503 overloaded
 	BrokerUnavailable                    // 503 broker_unavailable
 	DatabaseUnavailable                  // 503 database_unavailable
@@ -112,6 +112,7 @@ type body struct {
 	Code      string     `json:"code"`
 	Detail    string     `json:"detail"`
 	Rejection *rejection `json:"rejection"`
+	Final     *bool      `json:"final"`
 }
 
 type failure struct {
@@ -180,12 +181,15 @@ var ofCodes = map[string]Class{
 
 // ofStatuses are the statuses with which a code may come.
 var ofStatuses = map[Class][]uint16{
-	Rejected: {422}, Mismatch: {422}, Conflict: {409}, Refused: {400, 404, 405, 413, 415}, Overloaded: {429, 503},
+	Rejected: {422}, Mismatch: {422}, Conflict: {409}, Refused: {400, 404, 405, 413, 415, 422}, Overloaded: {429, 503},
 	BrokerUnavailable: {503}, DatabaseUnavailable: {503}, Internal: {500}, NotFound: {404},
 }
 
 func (a *Answer) problem(b *body) {
 	a.Class, a.Detail = ofCodes[b.Code], b.Code+": "+b.Detail
+	if a.Class == Rejected && b.Final != nil && !*b.Final {
+		a.Class = Refused
+	}
 	switch {
 	case a.Class == 0, a.Class == NotFound && a.Purpose != Get:
 		a.Class = OtherStatus // no answer of the service: it claims nothing
