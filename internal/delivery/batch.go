@@ -166,6 +166,9 @@ func (s *sending) batch(ctx context.Context, claims []txn.Claim) {
 	if len(claims) == 0 {
 		return
 	}
+	if m := &claims[0].Message; s.queues.Unread(m.Topic, m.Queue) && s.rerouteAll(ctx, claims) {
+		return
+	}
 	err := s.transmit(ctx, claims)
 	poison, refused := undeliverable(err)
 	switch {

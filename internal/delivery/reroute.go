@@ -9,6 +9,8 @@ import (
 
 // Queues knows what became of the queue of a row, and of another one.
 type Queues interface {
+	// Unread says, from memory, that consumers are known not to read the queue now.
+	Unread(topic string, q txn.Queue) bool
 	// Removed says whether the queue was removed for good: a message that is put there is not found by consumers. An error
 	// says that this is not known now.
 	Removed(ctx context.Context, topic string, q txn.Queue) (bool, error)
@@ -40,7 +42,7 @@ func (r *Resolver) reroute(ctx context.Context, c txn.Claim, path string) bool {
 		r.failed(ctx, c, path, err)
 		return true
 	}
-	why := "queue " + c.Message.Queue.String() + " was removed"
+	why := "queue " + c.Message.Queue.String() + " was removed, or is not read any more"
 	held, err := r.store.Reroute(ctx, c.Lease, route, r.queues.NewUniqKey(), why)
 	if err != nil || !held {
 		r.log.WarnContext(ctx, "giving a message another queue; it is tried again", "id", c.Message.TxID, "error", err)
@@ -54,7 +56,7 @@ func (r *Resolver) reroute(ctx context.Context, c txn.Claim, path string) bool {
 func (r *Resolver) rerouted(ctx context.Context, c txn.Claim, path string, route txn.Route, copies int) {
 	m := &c.Message
 	r.metrics.Deliveries.WithLabelValues(path, "rerouted").Inc()
-	r.log.WarnContext(ctx, "the queue of a message that waits was removed; the message goes to another one", "id", m.TxID,
+	r.log.WarnContext(ctx, "the queue of a message that waits was removed, or is not read any more; the message goes to another one", "id", m.TxID,
 		"topic", m.Topic, "from", m.Queue.String(), "to", route.Queue.String(), "reason", route.Reason)
 	r.Wake(&txn.Transaction{ID: m.TxID, Topic: m.Topic, ShardKey: m.ShardKey, Ordered: c.Ordered, Route: route})
 	if copies > 0 {
@@ -72,8 +74,8 @@ func (r *Resolver) rerouted(ctx context.Context, c txn.Claim, path string, route
 	}
 }
 
-// rerouteAll does so for claims of one queue that the broker has refused since it does not have it. It is false when the
-// queue is there.
+// rerouteAll does so for claims of one queue that the broker has refused since it does not have it, or that consumers do not
+// read. It is false when the queue is there.
 func (s *sending) rerouteAll(ctx context.Context, claims []txn.Claim) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

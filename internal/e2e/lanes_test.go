@@ -110,8 +110,8 @@ func TestLanesRefuse(t *testing.T) {
 		{`{"kind":"by.payload","id":"x2","shard_key":"k","payload":{"customer":{"tenant":7}}}`, 400, `{"pointer":"/payload/customer/tenant","message":"must be a string: it names the lane"}`},
 		{`{"kind":"by.payload","id":"x3","shard_key":"k","payload":{"customer":{"tenant":"other"}}}`, 400, `{"pointer":"/payload/customer/tenant","message":"names no lane, and there is no default lane"}`},
 		{`{"kind":"by.payload","id":"x4","shard_key":"k","payload":7}`, 400, `{"pointer":"/payload/customer/tenant","message":"is required: it names the lane, and there is no default lane"}`},
-		{`{"kind":"by.header","id":"x5","shard_key":"k","payload":1,"selector_arg":0}`, 400, `{"pointer":"/selector_arg","message":"in the lane default: there is no writable queue with the id 0"}`},
-		{`{"kind":"by.arg","id":"x6","shard_key":"k","payload":1,"selector_arg":"far"}`, 503, "the lane far has no writable queue now: of its queues (broker-z:0) the topic has none"},
+		{`{"kind":"by.header","id":"x5","shard_key":"k","payload":1,"selector_arg":0}`, 400, `{"pointer":"/selector_arg","message":"in the lane default: there is no usable queue with the id 0"}`},
+		{`{"kind":"by.arg","id":"x6","shard_key":"k","payload":1,"selector_arg":"far"}`, 503, "the lane far has no usable queue now: of its queues (broker-z:0) the topic has none"},
 	} {
 		a := s.mustPost("/v1/transactions", tt.body, tt.status)
 		if !strings.Contains(a.Raw, tt.want) {

@@ -48,7 +48,7 @@ func (r *routes) brokerKilled(t *testing.T) {
 	r.replicas = append(r.replicas, r.start().ready())
 	r.assertKept(t, before)
 	for _, s := range r.replicas[:2] {
-		s.assertDegraded(t, "4 of 8 accepted queues are writable; missing broker-b:0-3; changed ")
+		s.assertDegraded(t, "4 of 8 accepted queues can be used; missing broker-b:0-3; changed ")
 		for _, topic := range []string{"move", "keep"} {
 			if got := s.metric(`txsvc_route_changes_total{topic="` + topic + `"}`); got != 1 {
 				t.Errorf("%s: %v changes are counted, want 1", topic, got)
@@ -110,7 +110,7 @@ func (r *routes) assertKept(t *testing.T, before map[string]queue) {
 			continue
 		}
 		refused++
-		why := fmt.Sprintf("queue %s:%d of topic keep is not writable now, and the selector keeps its keys (on_change: refuse); nothing was changed", q.Broker, q.ID)
+		why := fmt.Sprintf("queue %s:%d of topic keep cannot be used now, and the selector keeps its keys (on_change: refuse); nothing was changed", q.Broker, q.ID)
 		if a.HTTPStatus != http.StatusServiceUnavailable || a.Code != "broker_unavailable" || a.Detail != why {
 			t.Errorf("%s: got %d %s, want 503: %s", key, a.HTTPStatus, a.Raw, why)
 		}

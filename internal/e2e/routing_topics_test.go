@@ -227,7 +227,7 @@ func (r *routes) topicDeleted(t *testing.T) {
 		}
 	}
 	r.saw(found) // and deleted with the topic
-	for topic, why := range map[string]string{"gone": "topic gone does not exist", "keepgone": "is not writable now"} {
+	for topic, why := range map[string]string{"gone": "topic gone does not exist", "keepgone": "cannot be used now"} {
 		for i := range 5 { // from the first request on: the broker refuses it, and then it is known
 			if a := r.replicas[0].send(topic, fmt.Sprint(i)); a.HTTPStatus != http.StatusServiceUnavailable || !strings.Contains(a.Detail, why) {
 				t.Errorf("%s: got %d %s, want 503 with %q", topic, a.HTTPStatus, a.Raw, why)

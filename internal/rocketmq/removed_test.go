@@ -25,6 +25,8 @@ func TestEndAfterTheTopicChanged(t *testing.T) {
 		"fewer queues to write": {&remoting.QueueData{Read: 4, Write: 2, Perm: both}, true, false, false},
 		"read-only":             {&remoting.QueueData{Read: 4, Write: 4, Perm: remoting.PermRead}, true, false, false},
 		"fewer queues":          {&remoting.QueueData{Read: 2, Write: 2, Perm: both}, false, true, false},
+		"more queues to write":  {&remoting.QueueData{Read: 2, Write: 4, Perm: both}, false, true, false},
+		"reading forbidden":     {&remoting.QueueData{Read: 4, Write: 4, Perm: remoting.PermWrite}, false, false, true},
 		"topic deleted":         {nil, false, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +61,9 @@ func TestEndAfterTheTopicChanged(t *testing.T) {
 			})
 			if got := f.client.Readable(f.topic, m.Queue); got != tc.readable {
 				t.Errorf("readable: got %t, want %t", got, tc.readable)
+			}
+			if got, want := f.client.Unread(f.topic, m.Queue), !tc.readable && tc.share != nil; got != want {
+				t.Errorf("known not to be read: got %t, want %t", got, want)
 			}
 		})
 	}

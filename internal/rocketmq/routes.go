@@ -24,9 +24,9 @@ type queueList struct {
 	list  []txn.Queue
 }
 
-// Queues returns the topic's writable queues, sorted, by the name servers' latest answer. The list is shared and must not
-// be changed; it is the same slice for as long as the queues are the same. An *Error with CodeBrokerUnavailable says that
-// nothing can be written; it wraps txn.ErrNoQueue when that is known to be so.
+// Queues returns the topic's queues that can be written and are read by consumers, sorted, by the name servers' latest
+// answer. The list is shared and must not be changed; it is the same slice for as long as the queues are the same. An *Error
+// with CodeBrokerUnavailable says that there is none; it wraps txn.ErrNoQueue when that is known to be so.
 func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) {
 	route, err := c.remote.Route(ctx, topic)
 	if err != nil {
@@ -39,13 +39,13 @@ func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) 
 		known = c.renewed(topic, route)
 	}
 	if len(known.list) == 0 {
-		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no writable queue", topic)
+		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no queue that can be written and is read by consumers", topic)
 	}
 	return known.list, nil
 }
 
 func (c *Client) renewed(topic string, route *remoting.Route) queueList {
-	list := writable(route)
+	list := usable(route)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if before := c.queues[topic].list; slices.Equal(before, list) {
@@ -55,10 +55,10 @@ func (c *Client) renewed(topic string, route *remoting.Route) queueList {
 	return c.queues[topic]
 }
 
-func writable(route *remoting.Route) []txn.Queue {
+func usable(route *remoting.Route) []txn.Queue {
 	var list []txn.Queue
 	for _, q := range route.Queues {
-		for id := range q.Writable() {
+		for id := range q.Usable() {
 			list = append(list, txn.Queue{Broker: q.Broker, ID: id})
 		}
 	}
@@ -84,7 +84,7 @@ func (c *Client) Topic(ctx context.Context, topic string) (txn.TopicLayout, erro
 	layout := txn.TopicLayout{Absent: route.Absent}
 	for _, q := range route.Queues {
 		layout.Brokers = append(layout.Brokers, txn.BrokerLayout{
-			Broker: q.Broker, Read: q.Read, Write: q.Write, Writable: q.Perm&remoting.PermWrite != 0,
+			Broker: q.Broker, Read: q.Read, Write: q.Write, Writable: q.Writable(), Readable: q.Readable(),
 		})
 	}
 	return layout, nil
@@ -101,7 +101,13 @@ func (c *Client) Renew(ctx context.Context, topic string) error {
 // Readable says, from memory, whether consumers read the queue; see txn.QueueWatch.
 func (c *Client) Readable(topic string, q txn.Queue) bool {
 	share, ok := shareOf(c.remote.KnownRoute(topic), q.Broker)
-	return ok && q.ID < share.Read
+	return ok && q.ID < share.Readable()
+}
+
+// Unread says, from memory, that the topic's broker is known and consumers do not read this queue of it; see delivery.Queues.
+func (c *Client) Unread(topic string, q txn.Queue) bool {
+	share, ok := shareOf(c.remote.KnownRoute(topic), q.Broker)
+	return ok && q.ID >= share.Readable()
 }
 
 func shareOf(route *remoting.Route, broker string) (remoting.QueueData, bool) {
@@ -115,16 +121,20 @@ func shareOf(route *remoting.Route, broker string) (remoting.QueueData, bool) {
 	return route.Queues[i], true
 }
 
-// Removed says whether the queue was removed for good: its broker is there, and does not have it. It asks a name server,
-// unless one has answered a moment ago; where none answers, the last answer counts. What name servers miss for a while, the
-// broker may have: it has the last word. An error says that it is not known: the topic as a whole is missing, or its broker.
+// Removed says whether the queue was removed for good: its broker is there, and does not have it for consumers to read. It
+// asks a name server, unless one has answered a moment ago; where none answers, the last answer counts. What name servers
+// miss for a while, the broker may have: it has the last word. An error says that it is not known: the topic as a whole is
+// missing, or its broker, or reading the topic is forbidden for now.
 func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, error) {
 	route, err := c.latest(ctx, topic)
 	if err != nil {
 		return false, routeError(topic, err)
 	}
 	if share, ok := shareOf(route, q.Broker); ok {
-		if q.ID < share.Read {
+		switch {
+		case share.Readable() < share.Read:
+			return false, txn.BrokerUnavailable(nil, "consumers must not read topic %s on broker %s now", topic, q.Broker)
+		case q.ID < share.Read:
 			return false, nil
 		}
 		return c.lacks(ctx, topic, q)

@@ -55,7 +55,7 @@ func unknownLists(topic string, err error) error {
 // complete refuses to take a list for the topic's own in which a broker is missing.
 func (r *Router) complete(ctx context.Context, topic string, live []txn.Queue) error {
 	if len(live) == 0 {
-		return txn.BrokerUnavailable(nil, "topic %s has no writable queue, and no accepted list (on_change: refuse)", topic)
+		return txn.BrokerUnavailable(nil, "topic %s has no queue that can be used, and no accepted list (on_change: refuse)", topic)
 	}
 	layout, err := r.broker.Topic(ctx, topic)
 	if err != nil {

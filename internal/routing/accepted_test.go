@@ -116,7 +116,7 @@ func TestFirstUse(t *testing.T) {
 	wantRefused(t, err, txn.CodeBrokerUnavailable, "none is made while b has no master")
 	names.tell(nil)
 	_, err = first.Route(t.Context(), d, txn.SelectorInput{ShardKey: "k"})
-	wantRefused(t, err, txn.CodeBrokerUnavailable, "topic orders has no writable queue, and no accepted list")
+	wantRefused(t, err, txn.CodeBrokerUnavailable, "topic orders has no queue that can be used, and no accepted list")
 	names.tell(both)
 	want := make(map[string]txn.Queue)
 	for i := range 20 {
@@ -138,7 +138,7 @@ func TestFirstUse(t *testing.T) {
 			continue
 		}
 		refused++
-		wantRefused(t, err, txn.CodeBrokerUnavailable, "queue b:0 of topic orders is not writable now, and the selector keeps its keys (on_change: refuse)")
+		wantRefused(t, err, txn.CodeBrokerUnavailable, "queue b:0 of topic orders cannot be used now, and the selector keeps its keys (on_change: refuse)")
 	}
 	if refused == 0 || refused == len(want) {
 		t.Errorf("%d of %d keys are refused, want some", refused, len(want))

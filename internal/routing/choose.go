@@ -8,6 +8,9 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
+// Unread says that consumers are known not to read a queue; see delivery.Queues.
+func (r *Router) Unread(topic string, q txn.Queue) bool { return r.broker.Unread(topic, q) }
+
 // Removed says whether a queue was removed for good; see delivery.Queues.
 func (r *Router) Removed(ctx context.Context, topic string, q txn.Queue) (bool, error) {
 	return r.broker.Removed(ctx, topic, q)

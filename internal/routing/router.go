@@ -17,7 +17,7 @@ import (
 
 // Broker is what routing needs of RocketMQ.
 type Broker interface {
-	// Queues returns the topic's live queues, sorted: the same slice for as long as they are the same. It answers from memory
+	// Queues returns the topic's live queues, which can be written and are read, sorted: the same slice for as long as they are the same. It answers from memory
 	// once the topic is known, and keeps that fresh. The error is an *txn.Error; it wraps txn.ErrNoQueue when it is known that
 	// there is none.
 	Queues(ctx context.Context, topic string) ([]txn.Queue, error)
@@ -27,7 +27,8 @@ type Broker interface {
 	Renew(ctx context.Context, topic string) error
 	// Readable is as in txn.QueueWatch.
 	Readable(topic string, q txn.Queue) bool
-	// Removed and NewUniqKey are as in delivery.Queues.
+	// Unread, Removed and NewUniqKey are as in delivery.Queues.
+	Unread(topic string, q txn.Queue) bool
 	Removed(ctx context.Context, topic string, q txn.Queue) (bool, error)
 	NewUniqKey() string
 }
@@ -71,10 +72,10 @@ func New(config Config, broker Broker, store Store, reg prometheus.Registerer, l
 	r := &Router{
 		broker: broker, store: store, log: log, config: config, views: make(map[string]*view), kinds: make(map[string]*txn.Kind),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "txsvc_route_changes_total", Help: "Changes of a topic's list of writable queues, which move keys or have them refused.",
+			Name: "txsvc_route_changes_total", Help: "Changes of a topic's list of usable queues, which move keys or have them refused.",
 		}, []string{"topic"}),
 		missing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "txsvc_route_queues_missing", Help: "Accepted queues of a topic that cannot be written now: their keys are refused.",
+			Name: "txsvc_route_queues_missing", Help: "Accepted queues of a topic that cannot be written, or are not read, now: their keys are refused.",
 		}, []string{"topic"}),
 	}
 	reg.MustRegister(r.changes, r.missing)
@@ -139,7 +140,7 @@ func (r *Router) route(ctx context.Context, d txn.Destination, in txn.SelectorIn
 	}
 	if !contains(live, route.Queue) {
 		return txn.Route{}, 0, txn.BrokerUnavailable(nil,
-			"queue %s of topic %s is not writable now, and the selector keeps its keys (on_change: refuse)", route.Queue, d.Topic)
+			"queue %s of topic %s cannot be used now, and the selector keeps its keys (on_change: refuse)", route.Queue, d.Topic)
 	}
 	return route, n, nil
 }

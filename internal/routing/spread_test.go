@@ -84,7 +84,7 @@ func TestSpreadOverLanes(t *testing.T) {
 		{Lane: "lane-1", Keys: 2, Queues: []QueueShare{{txn.Queue{Broker: "a", ID: 1}, 2}}, Skew: 1, P: 1},
 	}}
 	for id := 2; id < 5; id++ {
-		want.Refused[fmt.Sprintf("/selector_arg: there is no writable queue with the id %d", id)] = 2
+		want.Refused[fmt.Sprintf("/selector_arg: there is no usable queue with the id %d", id)] = 2
 	}
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -62,7 +62,7 @@ func (r *Router) TopicQueues(ctx context.Context, topic string) (txn.TopicQueues
 			told.Pause = max(time.Until(a.from), 0)
 		}
 	}
-	told.Queues = states(layout, live, accepted)
+	told.Queues = states(layout, accepted)
 	return told, nil
 }
 
@@ -76,8 +76,8 @@ func (r *Router) kindsOf(topic string) []txn.KindRouting {
 	return list
 }
 
-// states merges what name servers, selectors and the accepted list say of each queue.
-func states(layout txn.TopicLayout, live, accepted []txn.Queue) []txn.QueueState {
+// states merges what name servers and the accepted list say of each queue.
+func states(layout txn.TopicLayout, accepted []txn.Queue) []txn.QueueState {
 	by := make(map[txn.Queue]*txn.QueueState)
 	of := func(q txn.Queue) *txn.QueueState {
 		if by[q] == nil {
@@ -87,11 +87,9 @@ func states(layout txn.TopicLayout, live, accepted []txn.Queue) []txn.QueueState
 	}
 	for _, b := range layout.Brokers {
 		for id := range max(b.Read, b.Write) {
-			of(txn.Queue{Broker: b.Broker, ID: id}).Readable = id < b.Read
+			state := of(txn.Queue{Broker: b.Broker, ID: id})
+			state.Writable, state.Readable = id < b.Writable, id < b.Readable
 		}
-	}
-	for _, q := range live {
-		of(q).Writable = true
 	}
 	for _, q := range accepted {
 		of(q).Accepted = true
@@ -108,7 +106,7 @@ func states(layout txn.TopicLayout, live, accepted []txn.Queue) []txn.QueueState
 type Health struct {
 	// Err says that no message can be routed. Its text is fit for clients.
 	Err error
-	// Degraded says that some keys are refused.
+	// Degraded says that some keys are refused, or that the topic has queues which are not used.
 	Degraded bool
 	Detail   string
 }
@@ -116,7 +114,33 @@ type Health struct {
 // Health looks at the topic, of the configuration. A topic can be used as long as one message can be routed. Where a
 // selector refuses, the accepted queues count, and keys of those that are missing are told of.
 func (r *Router) Health(ctx context.Context, topic string) Health {
-	v := r.views[topic]
+	h := r.health(ctx, r.views[topic])
+	layout, err := r.broker.Topic(ctx, topic)
+	if err != nil {
+		return h
+	}
+	for _, b := range layout.Brokers {
+		if why := b.Unread(); why != "" {
+			h = h.with(why)
+		}
+	}
+	return h
+}
+
+// with adds what is not as it should be.
+func (h Health) with(why string) Health {
+	h.Degraded = true
+	if e, ok := errors.AsType[*txn.Error](h.Err); ok {
+		told := *e
+		told.Detail += "; " + why
+		h.Err = &told
+		return h
+	}
+	h.Detail += "; " + why
+	return h
+}
+
+func (r *Router) health(ctx context.Context, v *view) Health {
 	live, err := r.look(ctx, v)
 	if err != nil {
 		return Health{Err: err}
@@ -140,7 +164,7 @@ func (r *Router) healthOf(a *acceptance, live []txn.Queue, remaps bool, changed 
 	case len(gone) == 0:
 		h.Detail = fmt.Sprintf("%d queues", len(accepted))
 	default:
-		h.Detail = fmt.Sprintf("%d of %d accepted queues are writable; missing %s", len(accepted)-len(gone), len(accepted), Describe(gone))
+		h.Detail = fmt.Sprintf("%d of %d accepted queues can be used; missing %s", len(accepted)-len(gone), len(accepted), Describe(gone))
 	}
 	if len(extra) > 0 {
 		h.Detail += fmt.Sprintf("; not accepted: %s", Describe(extra))

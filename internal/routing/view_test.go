@@ -103,13 +103,17 @@ func TestPauseRefusesWhatMoves(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	layout := txn.TopicLayout{Brokers: []txn.BrokerLayout{
-		{Broker: "a", Read: 2, Write: 1, Writable: true}, {Broker: "b", Read: 1, Write: 1}}}
-	got := states(layout, list("a", 0), append(list("a", 0), list("c", 0)...))
+		{Broker: "a", Read: 2, Write: 1, Readable: 2, Writable: 1}, {Broker: "b", Read: 1, Write: 2, Readable: 1},
+		{Broker: "d", Read: 1, Write: 2, Readable: 1, Writable: 2}}}
+	got := states(layout, append(list("a", 0), list("c", 0)...))
 	want := []txn.QueueState{
 		{Queue: txn.Queue{Broker: "a", ID: 0}, Writable: true, Readable: true, Accepted: true},
 		{Queue: txn.Queue{Broker: "a", ID: 1}, Readable: true},
 		{Queue: txn.Queue{Broker: "b", ID: 0}, Readable: true},
+		{Queue: txn.Queue{Broker: "b", ID: 1}},
 		{Queue: txn.Queue{Broker: "c", ID: 0}, Accepted: true},
+		{Queue: txn.Queue{Broker: "d", ID: 0}, Writable: true, Readable: true},
+		{Queue: txn.Queue{Broker: "d", ID: 1}, Writable: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -129,10 +133,10 @@ func TestHealthOf(t *testing.T) {
 		detail   string
 	}{
 		"all there":        {of(both, both, false), false, false, "4 queues"},
-		"one broker away":  {of(both, list("a", 0, 1), false), false, true, "2 of 4 accepted queues are writable; missing b:0-1"},
+		"one broker away":  {of(both, list("a", 0, 1), false), false, true, "2 of 4 accepted queues can be used; missing b:0-1"},
 		"new ones":         {of(list("a", 0, 1), both, false), false, false, "2 queues; not accepted: b:0-1"},
-		"none of them":     {of(list("a", 0), list("b", 0), false), true, true, "0 of 1 accepted queues are writable; missing a:0; not accepted: b:0"},
-		"others can remap": {of(list("a", 0), list("b", 0), true), false, true, "0 of 1 accepted queues are writable; missing a:0; not accepted: b:0"},
+		"none of them":     {of(list("a", 0), list("b", 0), false), true, true, "0 of 1 accepted queues can be used; missing a:0; not accepted: b:0"},
+		"others can remap": {of(list("a", 0), list("b", 0), true), false, true, "0 of 1 accepted queues can be used; missing a:0; not accepted: b:0"},
 	} {
 		if (tc.got.Err != nil) != tc.err || tc.got.Degraded != tc.degraded || tc.got.Detail != tc.detail {
 			t.Errorf("%s: got %+v, want error %t, degraded %t, detail %q", name, tc.got, tc.err, tc.degraded, tc.detail)

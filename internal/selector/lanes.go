@@ -181,7 +181,7 @@ func (l *lanes) point(key string) uint64 {
 func (r *rule) follow(queues []txn.Queue, in txn.SelectorInput, from source) (txn.Route, error) {
 	own := r.lane.queues(queues)
 	if len(own) == 0 {
-		return txn.Route{}, txn.BrokerUnavailable(nil, "the lane %s has no writable queue now: of its queues (%s) the topic has none",
+		return txn.Route{}, txn.BrokerUnavailable(nil, "the lane %s has no usable queue now: of its queues (%s) the topic has none",
 			r.lane.name, refList(r.lane.refs))
 	}
 	route, err := r.lane.inner.Select(own, in)

@@ -172,16 +172,16 @@ func TestLanesRefuse(t *testing.T) {
 		{"within: no argument", shop("selector_arg", TypeQueue), one, arg(`"acme"`),
 			invalid("/selector_arg/arg", "in the lane big: is required: the queue's id, or an object with broker and id")},
 		{"within: queue of another lane", shop("selector_arg", TypeQueue), one, arg(`{"lane":"acme","arg":5}`),
-			invalid("/selector_arg/arg", "in the lane big: there is no writable queue with the id 5")},
+			invalid("/selector_arg/arg", "in the lane big: there is no usable queue with the id 5")},
 		{"within: wrong argument", shop("selector_arg", TypeQueue), one, arg(`{"lane":"acme","arg":{"broker":"b"}}`),
 			invalid("/selector_arg/arg/id", "in the lane big: is required: the queue's id on the broker")},
 		{"within: argument beside a header", shop("header:X-Lane", TypeQueue), one, txn.SelectorInput{ShardKey: stableKey, Arg: json.RawMessage(`9`)},
-			invalid("/selector_arg", "in the lane default: there is no writable queue with the id 9")},
+			invalid("/selector_arg", "in the lane default: there is no usable queue with the id 9")},
 		{"lane without queues", shop("selector_arg", ""), one, arg(`"acme-x"`), txn.Error{
-			Code: txn.CodeBrokerUnavailable, Detail: "the lane lab has no writable queue now: of its queues (broker-b:3) the topic has none",
+			Code: txn.CodeBrokerUnavailable, Detail: "the lane lab has no usable queue now: of its queues (broker-b:3) the topic has none",
 		}},
 		{"canary without queues", shop("selector_arg", ""), one[4:], txn.SelectorInput{ShardKey: canaryKey}, txn.Error{
-			Code: txn.CodeBrokerUnavailable, Detail: "the lane canary has no writable queue now: of its queues (0) the topic has none",
+			Code: txn.CodeBrokerUnavailable, Detail: "the lane canary has no usable queue now: of its queues (0) the topic has none",
 		}},
 	} {
 		_, err := mustMake(t, tt.spec).Select(tt.queues, tt.in)
@@ -248,7 +248,7 @@ func TestLanesWithinLanes(t *testing.T) {
 		}
 	}
 	_, err := s.Select(onBroker("broker-a", 4)[1:], txn.SelectorInput{Arg: json.RawMessage(`"eu"`), Header: header("X-Lane", "canary")})
-	if err == nil || !strings.Contains(err.Error(), "in the lane eu: the lane canary has no writable queue now") {
+	if err == nil || !strings.Contains(err.Error(), "in the lane eu: the lane canary has no usable queue now") {
 		t.Errorf("inner lane without queues: got %v", err)
 	}
 }

@@ -70,7 +70,7 @@ func byID(queues []txn.Queue, id int) (txn.Queue, error) {
 		found = i
 	}
 	if found < 0 {
-		return txn.Queue{}, invalid("", "there is no writable queue with the id %d", id)
+		return txn.Queue{}, invalid("", "there is no usable queue with the id %d", id)
 	}
 	return queues[found], nil
 }
@@ -85,7 +85,7 @@ func byReference(queues []txn.Queue, arg jsontext.Value) (txn.Queue, error) {
 			return queue, nil
 		}
 	}
-	return txn.Queue{}, invalid("", "there is no writable queue %s", want)
+	return txn.Queue{}, invalid("", "there is no usable queue %s", want)
 }
 
 func parseReference(arg jsontext.Value) (txn.Queue, error) {

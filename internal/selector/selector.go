@@ -153,7 +153,7 @@ func beneath(prefix string, wrong []*OptionError) []*OptionError {
 	return list
 }
 
-// noQueue answers a topic without any writable queue. Callers give at least one; this keeps a modulo from panicking.
+// noQueue answers a topic without any usable queue. Callers give at least one; this keeps a modulo from panicking.
 func noQueue() error {
-	return txn.Errorf(txn.CodeBrokerUnavailable, "the topic has no writable queue")
+	return txn.Errorf(txn.CodeBrokerUnavailable, "the topic has no usable queue")
 }

@@ -13,12 +13,22 @@ type TopicLayout struct {
 	Absent  []string       // brokers of the topic that have no master now
 }
 
-// BrokerLayout is one broker's share of a topic: queues 0 to Write-1 can be written where it is Writable, 0 to Read-1 are
-// read by consumers.
+// BrokerLayout is one broker's share of a topic, in numbers of queues, which count from 0: what the topic has, and what its
+// permission leaves of it.
 type BrokerLayout struct {
-	Broker      string
-	Read, Write int
-	Writable    bool
+	Broker             string
+	Read, Write        int
+	Readable, Writable int
+}
+
+// Unread says which queues can be written although no consumer reads them, and is empty when there are none. Nothing is
+// sent to them.
+func (b BrokerLayout) Unread() string {
+	if b.Writable <= b.Readable {
+		return ""
+	}
+	return fmt.Sprintf("broker %s has %d queues to write and %d to read, so its queues %d to %d are not used: no consumer reads them",
+		b.Broker, b.Writable, b.Readable, b.Readable, b.Writable-1)
 }
 
 // AcceptedQueues is the list of queues that selectors with OnChangeRefuse choose from, the same in every replica.
@@ -67,8 +77,8 @@ type KindRouting struct {
 // QueueState is one queue of a topic, or one that an accepted list names and the topic does not have.
 type QueueState struct {
 	Queue
-	Writable bool // selectors with OnChangeRemap choose from these
-	Readable bool // consumers read it
+	Writable bool // the broker takes messages for it
+	Readable bool // consumers read it; selectors with OnChangeRemap choose from those that are both
 	Accepted bool // selectors with OnChangeRefuse choose from these
 }
 

@@ -43,6 +43,18 @@ func (q QueueData) Writable() int {
 	return q.Write
 }
 
+// Readable returns the number of queues that consumers read.
+func (q QueueData) Readable() int {
+	if q.Perm&PermRead == 0 {
+		return 0
+	}
+	return q.Read
+}
+
+// Usable returns the number of queues to which messages can be sent so that
+// consumers read them.
+func (q QueueData) Usable() int { return min(q.Writable(), q.Readable()) }
+
 // Master is a broker that takes messages.
 type Master struct{ Cluster, Name, Addr string }
 
