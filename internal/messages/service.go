@@ -26,6 +26,9 @@ type Broker interface {
 	PublishOneWay(list []txn.Message) error
 	// Probe asks the broker for a sign of life.
 	Probe(ctx context.Context, broker string) error
+	// Refusals says what is known that the broker of the message's queue would not take, or take and not keep. The pointers
+	// are those of a message that is not in a batch.
+	Refusals(ctx context.Context, m *txn.Message) []txn.FieldError
 	// BatchSize is what a message takes of the broker's limit, with its properties, in bytes.
 	BatchSize(m *txn.Message) int
 }
@@ -116,7 +119,9 @@ func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 	if err != nil {
 		return nil, nothingSent(err)
 	}
-	setQueue(list, route.Queue)
+	if err := s.place(ctx, &r, list, route.Queue); err != nil {
+		return nil, err
+	}
 	receipt := &Receipt{Mode: r.Mode, Topic: r.Topic, ShardKey: r.ShardKey, Route: route, MessageIDs: ids(list)}
 	switch r.Mode {
 	case ModeAsync:
@@ -142,10 +147,20 @@ func ids(list []txn.Message) []string {
 	return ids
 }
 
-func setQueue(list []txn.Message, q txn.Queue) {
+// place gives the messages their queue, and refuses what its broker is known not to take: in the modes that do not wait for
+// the broker, nobody would be told afterwards.
+func (s *Service) place(ctx context.Context, r *Request, list []txn.Message, q txn.Queue) error {
+	var wrong []txn.FieldError
 	for i := range list {
 		list[i].Queue = q
+		for _, f := range s.broker.Refusals(ctx, &list[i]) {
+			wrong = append(wrong, txn.FieldError{Pointer: r.at(i) + f.Pointer, Message: f.Message})
+		}
 	}
+	if len(wrong) > 0 {
+		return txn.Invalid(wrong...)
+	}
+	return nil
 }
 
 // route picks one queue for all messages. A selector sees the body of a batch's first message; where it has lanes, all
@@ -206,8 +221,9 @@ func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, recei
 		again, routeErr := s.route(ctx, d, r)
 		if routeErr == nil && again.Queue != receipt.Route.Queue {
 			receipt.Route = again
-			setQueue(list, again.Queue)
-			status, err = s.publish(ctx, list)
+			if err = s.place(ctx, r, list, again.Queue); err == nil {
+				status, err = s.publish(ctx, list)
+			}
 		}
 	}
 	s.metrics.count(ModeSync, list, outcome(status, err), err == nil)

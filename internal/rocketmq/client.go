@@ -53,6 +53,8 @@ type Client struct {
 	mu     sync.RWMutex
 	queues map[string]queueList // by topic
 
+	settings settings
+
 	readingsMu sync.Mutex
 	readings   map[readingOf]*reading
 }
@@ -73,6 +75,7 @@ func New(c Config) (*Client, error) {
 		return nil, err
 	}
 	client := &Client{remote: remote, log: c.Logger, queues: make(map[string]queueList), readings: make(map[readingOf]*reading)}
+	client.settings.known = make(map[topicAt]setting)
 	switch c.Transport {
 	case TransportNative:
 		client.half = native{remote}
@@ -230,34 +233,6 @@ func endError(err error) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
-}
-
-// sendError says what is known of a message that was not accepted. A broker that refuses one did not store it; one that
-// failed (a system error) may have, before it did.
-func sendError(topic string, err error) error {
-	if errors.Is(err, errNoRoute) {
-		return txn.BrokerUnavailable(noQueue(err), "no name server tells where topic %s is", topic)
-	}
-	answer, ok := errors.AsType[*remoting.BrokerError](err)
-	if !ok {
-		return callError(err)
-	}
-	switch answer.Code {
-	case remoting.CodeMessageIllegal:
-		return &txn.Error{Code: txn.CodePayloadTooLarge, Detail: "the broker refused the message: payload or properties are larger than it accepts", Cause: err}
-	case remoting.CodeTopicNotExist:
-		return txn.BrokerUnavailable(noQueue(err), "topic %s does not exist", topic)
-	case remoting.CodeNoPermission:
-		return txn.BrokerUnavailable(noQueue(err), "the broker does not permit writing to topic %s", topic)
-	case remoting.CodeInvalidParameter:
-		return fmt.Errorf("%w: %w", txn.ErrNotSent, noQueue(err))
-	case remoting.CodeSystemError:
-		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
-	case remoting.CodeSystemBusy, remoting.CodeFlowControl:
-		return fmt.Errorf("%w: %w: %w", txn.ErrNotSent, txn.ErrBusy, err)
-	default:
-		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
-	}
 }
 
 func callError(err error) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/txsvc/txsvc/internal/failpoint"
@@ -52,11 +51,6 @@ func (c *Client) relay(topic string, send func() (remoting.SendResult, error)) e
 func relayError(topic string, err error) error {
 	if errors.Is(err, remoting.ErrInvalid) {
 		return &txn.Error{Code: txn.CodeInvalidRequest, Detail: "the message has a form that RocketMQ does not take", Cause: err}
-	}
-	// MessageExtEncoder refuses a batch that is too large before anything of it is stored, and says it in this manner.
-	answer, ok := errors.AsType[*remoting.BrokerError](err)
-	if ok && answer.Code == remoting.CodeSystemError && strings.Contains(answer.Remark, "size exceeded") {
-		return &txn.Error{Code: txn.CodePayloadTooLarge, Detail: "the broker refused the messages: together they are larger than it accepts", Cause: err}
 	}
 	return sendError(topic, err)
 }

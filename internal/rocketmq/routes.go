@@ -68,12 +68,12 @@ func usable(route *remoting.Route) []txn.Queue {
 
 func routeError(topic string, err error) error {
 	if remoting.IsCode(err, remoting.CodeTopicNotExist) {
-		return txn.BrokerUnavailable(noQueue(err), "topic %s does not exist", topic)
+		return txn.BrokerUnavailable(noSuchQueue(err), textNoTopic, topic)
 	}
 	return txn.BrokerUnavailable(err, "no name server tells where topic %s is", topic)
 }
 
-func noQueue(err error) error { return fmt.Errorf("%w: %w", txn.ErrNoQueue, err) }
+func noSuchQueue(err error) error { return fmt.Errorf("%w: %w", txn.ErrNoQueue, err) }
 
 // Topic returns what name servers know of the topic's brokers, by their latest answer. Errors are those of Queues.
 func (c *Client) Topic(ctx context.Context, topic string) (txn.TopicLayout, error) {
@@ -156,7 +156,7 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 func (c *Client) lacks(ctx context.Context, topic string, q txn.Queue) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	share, err := c.remote.TopicShare(ctx, q.Broker, topic)
+	share, err := c.remote.TopicConfig(ctx, q.Broker, topic)
 	switch {
 	case remoting.IsCode(err, remoting.CodeTopicNotExist), remoting.IsCode(err, remoting.CodeNotSupported):
 		return true, nil

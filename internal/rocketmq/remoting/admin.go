@@ -98,21 +98,32 @@ func (c *Client) ForgetTopic(ctx context.Context, topic string) error {
 	return c.names.askAll(ctx, &request{op: "forget topic", code: codeForgetTopic, header: fieldList{{fieldTopic, topic}}})
 }
 
-// TopicShare asks a broker itself what it has of a topic (GET_TOPIC_CONFIG, since RocketMQ 5.0). Nothing is a BrokerError
+// TopicConfig is what a broker itself has of a topic.
+type TopicConfig struct {
+	QueueData
+	Attributes map[string]string // that differ from their defaults, for example cleanup.policy
+}
+
+// Compacted says that the broker keeps the last message of each key, and none without keys.
+func (c *TopicConfig) Compacted() bool { return c.Attributes["cleanup.policy"] == "COMPACTION" }
+
+// TopicConfig asks a broker itself what it has of a topic (GET_TOPIC_CONFIG, since RocketMQ 5.0). Nothing is a BrokerError
 // with CodeTopicNotExist.
-func (c *Client) TopicShare(ctx context.Context, broker, topic string) (QueueData, error) {
+func (c *Client) TopicConfig(ctx context.Context, broker, topic string) (TopicConfig, error) {
 	req := &request{op: "topic's configuration", code: codeTopicConfig, header: fieldList{{fieldTopic, topic}}}
 	reply, err := c.callBroker(ctx, broker, req, time.Time{})
 	if err != nil {
-		return QueueData{}, err
+		return TopicConfig{}, err
 	}
 	var data struct {
-		ReadQueueNums  int `json:"readQueueNums"`
-		WriteQueueNums int `json:"writeQueueNums"`
-		Perm           int `json:"perm"`
+		ReadQueueNums  int               `json:"readQueueNums"`
+		WriteQueueNums int               `json:"writeQueueNums"`
+		Perm           int               `json:"perm"`
+		Attributes     map[string]string `json:"attributes"`
 	}
 	if err := unmarshalLoose(reply.Body, &data); err != nil {
-		return QueueData{}, fmt.Errorf("topic's configuration: %w", err)
+		return TopicConfig{}, fmt.Errorf("topic's configuration: %w", err)
 	}
-	return QueueData{Broker: broker, Read: data.ReadQueueNums, Write: data.WriteQueueNums, Perm: data.Perm}, nil
+	share := QueueData{Broker: broker, Read: data.ReadQueueNums, Write: data.WriteQueueNums, Perm: data.Perm}
+	return TopicConfig{QueueData: share, Attributes: data.Attributes}, nil
 }

@@ -1,0 +1,74 @@
+package rocketmq
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// How long what a broker has told of a topic is believed, how long its silence, and how long it is waited for.
+const (
+	keepSettings   = 30 * time.Second
+	keepSilence    = time.Second
+	settingsWithin = time.Second
+)
+
+// settings is what brokers have told of topics.
+type settings struct {
+	asking singleflight.Group
+	mu     sync.Mutex
+	known  map[topicAt]setting
+}
+
+type topicAt struct{ broker, topic string }
+
+type setting struct {
+	compacted bool
+	until     time.Time
+}
+
+// Refusals says what is known that the broker of the message's queue would not take of it, or would take and not keep. It asks
+// the broker for the topic's settings now and then; where they cannot be had, nothing is known. The pointers are those of a
+// message by itself; see messages.Broker.
+func (c *Client) Refusals(ctx context.Context, m *txn.Message) []txn.FieldError {
+	var wrong []txn.FieldError
+	version := c.remote.BrokerVersion(m.Queue.Broker) // 0: not known yet, and then it cannot be reached either
+	if !m.DeliverAt.IsZero() && version != 0 && version < remoting.VersionTimer {
+		wrong = append(wrong, txn.FieldError{
+			Pointer: pointerDeliverAt, Message: "the broker's RocketMQ is older than 5.0 and cannot deliver at a given time: use delay_level",
+		})
+	}
+	if len(m.Keys) == 0 && m.TxID == "" && version >= remoting.VersionTimer && c.compacted(ctx, topicAt{m.Queue.Broker, m.Topic}) {
+		wrong = append(wrong, txn.FieldError{Pointer: pointerKeys, Message: textKeyMissing})
+	}
+	return wrong
+}
+
+func (c *Client) compacted(ctx context.Context, at topicAt) bool {
+	s := &c.settings
+	s.mu.Lock()
+	known := s.known[at]
+	s.mu.Unlock()
+	if time.Now().Before(known.until) {
+		return known.compacted
+	}
+	answer, _, _ := s.asking.Do(at.broker+" "+at.topic, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settingsWithin)
+		defer cancel()
+		config, err := c.remote.TopicConfig(ctx, at.broker, at.topic)
+		next := setting{config.Compacted(), time.Now().Add(keepSettings)}
+		if err != nil {
+			next = setting{known.compacted, time.Now().Add(keepSilence)}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.known[at] = next
+		return next.compacted, nil
+	})
+	return answer.(bool) //nolint:forcetypeassert // the function above returns nothing else
+}
