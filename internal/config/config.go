@@ -1,5 +1,5 @@
 // Package config reads the file of kinds: YAML, strictly, with defaults, checked as a whole before anything starts. It
-// reads no environment and no flags. It imports payload (schemas), selector, localtx/sqltext (the SQL of kinds) and txn.
+// reads no environment and no flags. It imports payload (schemas), nearest, selector, localtx/sqltext (the SQL of kinds) and txn.
 //
 // Every mistake is told, not only the first, each with its line and column. What the contract has and this version has
 // not is refused by name rather than ignored.
@@ -28,7 +28,7 @@ const DefaultTimeout = 5 * time.Second
 type File struct {
 	Name   string           // of the file, for errors
 	Kinds  map[string]Kind  // by name; at least one
-	Topics map[string]Topic // by name; also those that only a kind names
+	Topics map[string]Topic // by name; those that kinds name, when the file declares none
 
 	Warnings []Problem // what is allowed and is rarely meant, in order
 }

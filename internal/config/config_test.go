@@ -65,6 +65,7 @@ topics:
     selector:
       type: round_robin
   other%topic|X: {}
+  orders: {}
 `
 
 func TestParse(t *testing.T) {
@@ -165,10 +166,13 @@ func TestParseRefuses(t *testing.T) {
 		{"system topic for delays", kind("topic: SCHEDULE_TOPIC_XXXX"), "3:12: kinds.a.b.topic: this topic is RocketMQ's own"},
 		{"system topic by prefix", kind("topic: RMQ_SYS_TRANS_HALF_TOPIC"), "3:12: kinds.a.b.topic: this topic is RocketMQ's own"},
 		{"system topic by small prefix", kind("topic: rmq_sys_wheel_timer"), "3:12: kinds.a.b.topic: this topic is RocketMQ's own"},
+		{"undeclared topic", kind("topic: refund") + "topics: {orders: {}, refunds: {}}\n", "3:12: kinds.a.b.topic: the topic refund is not declared in topics; refunds is"},
+		{"undeclared topic like none", kind("topic: notes") + "topics: {orders: {}, refunds: {}}\n", "3:12: kinds.a.b.topic: the topic notes is not declared in topics"},
+		{"undeclared topic beside none", "topics: {}\n" + kind("topic: notes"), "4:12: kinds.a.b.topic: the topic notes is not declared in topics"},
 		{"retry topic", kind("topic: '%RETRY%group'"), "3:12: kinds.a.b.topic: topics that begin with %RETRY% are RocketMQ's own"},
 		{"dead letters", kind("topic: '%DLQ%group'"), "3:12: kinds.a.b.topic: topics that begin with %DLQ% are RocketMQ's own"},
 		{"light queues", kind("topic: '%LMQ%x'"), "3:12: kinds.a.b.topic: topics that begin with %LMQ% are RocketMQ's own"},
-		{"name under topics", kind("tag: x") + "topics:\n  a.b: {}\n", "7:3: topics.a.b: " + topicForm},
+		{"name under topics", kind("tag: x") + "topics:\n  a.b: {}\n  t: {}\n", "7:3: topics.a.b: " + topicForm},
 
 		// Paths.
 		{"path elsewhere", kind("path: /orders"), "3:11: kinds.a.b.path: " + pathForm},

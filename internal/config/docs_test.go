@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -43,7 +44,8 @@ func TestRoutingPage(t *testing.T) {
 	for _, text := range examples {
 		whole := text
 		if !strings.Contains(text, "kinds:") {
-			whole += "kinds:\n  any:\n    topic: any\n    local: {handler: h}\n"
+			topic := regexp.MustCompile(`(?m)^  (\w+):`).FindStringSubmatch(text)[1]
+			whole += "kinds:\n  any:\n    topic: " + topic + "\n    local: {handler: h}\n"
 		}
 		file, err := config.Parse("routing.md", []byte(whole), nil, byRegion)
 		if err != nil {

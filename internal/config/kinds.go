@@ -3,13 +3,16 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/txsvc/txsvc/internal/localtx/sqltext"
+	"github.com/txsvc/txsvc/internal/nearest"
 	"github.com/txsvc/txsvc/internal/payload"
 	"github.com/txsvc/txsvc/internal/selector"
 )
@@ -34,16 +37,36 @@ func (r *reader) file() *File {
 	if !ok {
 		return nil
 	}
+	declared := false
 	seen := r.fields(entries, map[string]func(field){
 		"kinds":  func(f field) { r.kinds(f, file) },
-		"topics": func(f field) { r.topics(f, file) },
+		"topics": func(f field) { declared = r.topics(f, file) },
 	})
 	if !seen["kinds"] {
 		r.problem(top, "kinds is required")
 	}
+	if declared {
+		r.checkDeclared(file)
+	}
 	file.settleSelectors()
 	r.checkOrder(file)
 	return file
+}
+
+// checkDeclared holds kinds to the topics that are declared, once any are: a topic that only a kind names would have the
+// default selector, and may be a misspelt one.
+func (r *reader) checkDeclared(file *File) {
+	declared := slices.Sorted(maps.Keys(file.Topics))
+	for _, e := range r.named {
+		if slices.Contains(declared, e.name) {
+			continue
+		}
+		meant := ""
+		if name, ok := nearest.Name(e.name, declared); ok {
+			meant = "; " + name + " is"
+		}
+		r.problem(e.field, "the topic %s is not declared in topics%s", e.name, meant)
+	}
 }
 
 // checkOrder refuses an order that no consumer could see: it reads each queue by itself.
@@ -92,7 +115,7 @@ func (r *reader) kind(e entry) Kind {
 	var body field
 	seen := r.fields(entries, map[string]func(field){
 		"path":     func(f field) { kind.Path = r.endpoint(f, e.name) },
-		"topic":    func(f field) { kind.Topic = r.checked(f, checkTopic) },
+		"topic":    func(f field) { kind.Topic = r.topicOf(f) },
 		"tag":      func(f field) { kind.Tag = r.checked(f, checkTag) },
 		"schema":   func(f field) { r.schema(f, &kind) },
 		"local":    func(f field) { kind.Local = r.local(f) },
@@ -118,6 +141,16 @@ func (r *reader) kind(e entry) Kind {
 		}
 	}
 	return kind
+}
+
+// topicOf reads the name of a kind's topic, and notes it when it is one.
+func (r *reader) topicOf(f field) string {
+	before := len(r.problems)
+	name := r.checked(f, checkTopic)
+	if len(r.problems) == before {
+		r.named = append(r.named, entry{name: name, field: f})
+	}
+	return name
 }
 
 func (r *reader) endpoint(f field, kind string) string {
@@ -214,8 +247,9 @@ func lineOf(text string, number int) string {
 	return strings.TrimSuffix(lines[number-1], "\r")
 }
 
-func (r *reader) topics(f field, file *File) {
-	topics, _ := r.entries(f)
+// topics is false when there is no list of them.
+func (r *reader) topics(f field, file *File) bool {
+	topics, ok := r.entries(f)
 	for _, e := range topics {
 		if wrong := checkTopic(e.name); wrong != "" {
 			r.keyProblem(e, "%s", wrong)
@@ -227,4 +261,5 @@ func (r *reader) topics(f field, file *File) {
 		})
 		file.Topics[e.name] = topic
 	}
+	return ok
 }

@@ -25,6 +25,7 @@ type reader struct {
 	dir      fs.FS
 	own      selector.Registry
 	paths    map[string]string // endpoints so far, and whose they are
+	named    []entry           // the topics that kinds name
 	ordered  []entry           // kinds, with the field that makes them so
 	problems []Problem
 	warnings []Problem

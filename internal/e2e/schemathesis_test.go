@@ -21,8 +21,9 @@ func TestSchemathesis(t *testing.T) {
 	e.config = e.writeConfig(fmt.Sprintf(`
 topics:
   orders: {selector: {type: hash}}
+  %[1]s: {}
 kinds:
-  order.create: {path: /v1/orders, topic: %s, tag: created, local: {handler: orders}}
+  order.create: {path: /v1/orders, topic: %[1]s, tag: created, local: {handler: orders}}
 `, e.topic))
 	s := e.start().ready()
 	out, err := exec.CommandContext(t.Context(), "schemathesis", "run", s.url+"/openapi.yaml", "--url", s.url, "--checks", "all",
