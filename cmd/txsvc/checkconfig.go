@@ -1,20 +1,46 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/txsvc/txsvc/internal/config"
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 type checkConfigCommand struct {
-	Config string `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics."`
-	File   string `arg:"" optional:"" help:"The file, in place of --config."`
+	Config   string     `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics."`
+	File     string     `arg:"" optional:"" help:"The file, in place of --config."`
+	Database onDatabase `help:"Let the database read each statement, without running any: TXSVC_DATABASE_URL, or --database=URL."`
+	database
 }
 
-// Run reads the file as serve would, and lists its kinds.
-func (c *checkConfigCommand) Run(out output) error {
+// onDatabase is a flag that may have a value.
+type onDatabase struct {
+	asked bool
+	url   string
+}
+
+// IsBool lets the flag stand alone.
+func (onDatabase) IsBool() bool { return true }
+
+// Decode reads the flag.
+func (d *onDatabase) Decode(ctx *kong.DecodeContext) error {
+	d.asked = true
+	if ctx.Scan.Peek().Type != kong.FlagValueToken {
+		return nil
+	}
+	return ctx.Scan.PopValueInto("URL", &d.url)
+}
+
+// Run reads the file as serve would, lists its kinds, and says what was not checked.
+func (c *checkConfigCommand) Run(ctx context.Context, out output) error {
 	if c.File != "" {
 		c.Config = c.File
 	}
@@ -25,17 +51,81 @@ func (c *checkConfigCommand) Run(out output) error {
 	if err != nil {
 		return err
 	}
-	kinds, _, err := buildKinds(file)
+	kinds, programs, err := buildKinds(file)
 	if err != nil {
 		return err
 	}
 	for _, odd := range file.Warnings {
 		fmt.Fprintf(out.stderr, "warning: %s:%s\n", file.Name, odd)
 	}
+	if c.Database.asked {
+		if err := c.prepare(ctx, file, programs); err != nil {
+			return err
+		}
+	}
 	w := tabwriter.NewWriter(out.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KIND\tTOPIC\tLOCAL\tSELECTOR\tTIMEOUT\tPATH")
 	for _, k := range kinds {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", k.Name, k.Topic, k.Local, k.Selector.Name(), k.Timeout, orDash(k.Path))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out.stdout, "not checked: "+strings.Join(c.unchecked(kinds), ", "))
+	return err
+}
+
+// prepare has the database read the statements of all kinds, and returns all that it says against them.
+func (c *checkConfigCommand) prepare(ctx context.Context, file *config.File, programs map[string]localtx.Program) error {
+	if c.Database.url != "" {
+		c.DatabaseURL = c.Database.url
+	}
+	if err := c.validate(); err != nil {
+		return err
+	}
+	pool, err := localtx.NewPool(ctx, c.DatabaseURL)
+	if err != nil {
+		return fmt.Errorf("TXSVC_DATABASE_URL: %w", err)
+	}
+	defer pool.Close()
+	var problems []config.Problem
+	for name, program := range programs {
+		statements, ok := program.(localtx.SQL)
+		if !ok {
+			continue
+		}
+		mistakes, err := localtx.Prepare(ctx, pool, statements)
+		if err != nil {
+			return fmt.Errorf("kind %s: %w", name, err)
+		}
+		for _, m := range mistakes {
+			at := file.Kinds[name].Local.PlaceInSQL(m.Statement, m.Character)
+			problems = append(problems, config.Problem{Line: at.Line, Column: at.Column, Path: at.Path, Message: m.Message})
+		}
+	}
+	return file.Errors(problems)
+}
+
+// unchecked names what a mistake may still be in.
+func (c *checkConfigCommand) unchecked(kinds []*txn.Kind) []string {
+	what := []string{"whether the topics exist"}
+	sql, handlers := 0, 0
+	for _, k := range kinds {
+		switch k.Local {
+		case "sql":
+			sql++
+		case "handler":
+			handlers++
+		}
+	}
+	if handlers > 0 {
+		what = append(what, "handlers in Go")
+	}
+	if sql > 0 && !c.Database.asked {
+		what = append(what, "whether the database takes the statements (--database asks it)")
+	}
+	if sql > 0 && c.Database.asked {
+		what = append(what, "permissions, and, of statements that do not query or change rows, names")
+	}
+	return what
 }

@@ -56,7 +56,7 @@ type commands struct {
 	Serve       serveCommand       `cmd:"" help:"Serve the HTTP API."`
 	Dev         devCommand         `cmd:"" help:"Run everything on this machine: a real PostgreSQL, a real RocketMQ, and the service with the shipped kinds."`
 	Migrate     migrateCommand     `cmd:"" help:"Create or change the tables of the service."`
-	CheckConfig checkConfigCommand `cmd:"" help:"Check a configuration of kinds and topics, without connecting to anything."`
+	CheckConfig checkConfigCommand `cmd:"" help:"Check a configuration of kinds and topics, and its SQL on a database if asked to."`
 	Verify      verifyCommand      `cmd:"" help:"Post transactions to a running stack, and prove that none is lost, doubled or misplaced, and that no answer was untrue."`
 	Route       routeCommand       `cmd:"" help:"Show which queue keys go to, or accept a topic's changed queues."`
 	Tail        tailCommand        `cmd:"" help:"Print the messages of a topic as they arrive."`

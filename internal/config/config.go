@@ -54,6 +54,10 @@ type Local struct {
 	Handler string              // name of a handler that is registered in the binary
 	Place   Place               // of that name
 	SQL     []sqltext.Statement // in order; nil when there is a handler
+
+	// PlaceInSQL is where a character of a statement's text stands in the file, or the nearest that can be told: see
+	// sqltext.Locate.
+	PlaceInSQL func(statement, character int) Place
 }
 
 // Place is where something stands in the file, for errors that are found later.
@@ -65,6 +69,14 @@ type Place struct {
 // ErrorAt returns an error like those that Load finds.
 func (file *File) ErrorAt(p Place, message string) error {
 	return &Error{Name: file.Name, Problems: []Problem{{Line: p.Line, Column: p.Column, Path: p.Path, Message: message}}}
+}
+
+// Errors returns an error like those that Load finds, and nil when there is no problem.
+func (file *File) Errors(problems []Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return &Error{Name: file.Name, Problems: inOrder(problems)}
 }
 
 // Topic is one entry of topics.

@@ -187,7 +187,7 @@ func (r *reader) local(f field) Local {
 			line, column := position(f.node)
 			local.Handler, local.Place = r.string(f), Place{line, column, f.path}
 		},
-		"sql":      func(f field) { local.SQL = r.sql(f) },
+		"sql":      func(f field) { r.sql(f, &local) },
 		"external": func(f field) { r.problem(f, unsupported) },
 	})
 	if len(entries) != 1 {
@@ -197,45 +197,69 @@ func (r *reader) local(f field) Local {
 }
 
 // sql reads one text, or a list of them; each may hold several statements.
-func (r *reader) sql(f field) []sqltext.Statement {
-	list, ok := f.node.(*ast.SequenceNode)
-	if !ok {
-		return r.statements(f)
+func (r *reader) sql(f field, local *Local) {
+	texts := []field{f}
+	if list, ok := f.node.(*ast.SequenceNode); ok {
+		if len(list.Values) == 0 {
+			r.problem(f, "must not be empty")
+		}
+		texts = nil
+		for i, node := range list.Values {
+			texts = append(texts, field{fmt.Sprintf("%s[%d]", f.path, i), node})
+		}
 	}
-	if len(list.Values) == 0 {
-		r.problem(f, "must not be empty")
+	var places []func(character int) Place
+	for _, f := range texts {
+		text := r.string(f)
+		if text == "" {
+			continue
+		}
+		statements, err := sqltext.Parse(text)
+		if err != nil {
+			r.sqlProblem(f, text, err)
+			continue
+		}
+		local.SQL = append(local.SQL, statements...)
+		for n := range statements {
+			places = append(places, func(character int) Place {
+				line, column := sqltext.Locate(text, n, character)
+				place, _ := r.placeInSQL(f, text, line, column)
+				return place
+			})
+		}
 	}
-	var statements []sqltext.Statement
-	for i, node := range list.Values {
-		statements = append(statements, r.statements(field{fmt.Sprintf("%s[%d]", f.path, i), node})...)
-	}
-	return statements
+	local.PlaceInSQL = func(statement, character int) Place { return places[statement](character) }
 }
 
-func (r *reader) statements(f field) []sqltext.Statement {
-	text := r.string(f)
-	if text == "" {
-		return nil
-	}
-	statements, err := sqltext.Parse(text)
-	if err != nil {
-		r.sqlProblem(f, text, err)
-	}
-	return statements
-}
-
-// sqlProblem gives the place of the mistake in the file where it can be told: the lines of a block are lines of the file,
-// unless it is folded, and then they are not found there.
 func (r *reader) sqlProblem(f field, text string, err error) {
-	e, ok := errors.AsType[*sqltext.Error](err)
-	if block, isBlock := f.node.(*ast.LiteralNode); ok && isBlock {
-		line := block.Start.Position.Line + e.Line
-		if indent, found := strings.CutSuffix(lineOf(r.text, line), lineOf(text, e.Line)); found && strings.Trim(indent, " ") == "" {
-			r.add(line, len(indent)+e.Column, f.path, "%s", e.Message)
+	if e, ok := errors.AsType[*sqltext.Error](err); ok {
+		if place, exact := r.placeInSQL(f, text, e.Line, e.Column); exact {
+			r.add(place.Line, place.Column, f.path, "%s", e.Message)
 			return
 		}
 	}
 	r.problem(f, "%v", err)
+}
+
+// placeInSQL gives the place in the file of a place in the SQL, where it can be told: the lines of a block are lines of the
+// file, unless it is folded, and then they are not found there; and what is in quotes is, unless it has escapes. Else it is
+// the text's begin, and not exact.
+func (r *reader) placeInSQL(f field, text string, line, column int) (place Place, exact bool) {
+	if block, isBlock := f.node.(*ast.LiteralNode); isBlock {
+		number := block.Start.Position.Line + line
+		if indent, found := strings.CutSuffix(lineOf(r.text, number), lineOf(text, line)); found && strings.Trim(indent, " ") == "" {
+			return Place{number, len(indent) + column, f.path}, true
+		}
+	}
+	number, begin := position(f.node)
+	if inFile := lineOf(r.text, number); begin <= len(inFile) && line == 1 {
+		inFile = inFile[begin-1:]
+		rest := strings.TrimLeft(inFile, `"'`)
+		if quotes := len(inFile) - len(rest); quotes <= 1 && strings.HasPrefix(rest, text) {
+			return Place{number, begin + quotes + column - 1, f.path}, true
+		}
+	}
+	return Place{number, begin, f.path}, false
 }
 
 // lineOf returns a line, counted from 1, without its end.

@@ -2,11 +2,13 @@ package sqltext
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
@@ -120,4 +122,64 @@ func run(t *rapid.T, conn *pgx.Conn, s Statement) []string {
 		texts[i], _ = value.(string)
 	}
 	return texts
+}
+
+// What is refused as no statement, or as one that runs outside of transactions, PostgreSQL refuses for that reason; what is
+// let pass it does not.
+func TestCommandsAgreeWithPostgres(t *testing.T) {
+	conn, err := pgx.Connect(t.Context(), stacktest.NewDatabase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	failure := func(sql string) *pgconn.PgError {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), "BEGIN; "+sql, pgx.QueryExecModeSimpleProtocol)
+		if _, ending := conn.Exec(t.Context(), "ROLLBACK"); ending != nil {
+			t.Fatal(ending)
+		}
+		pgErr, _ := errors.AsType[*pgconn.PgError](err)
+		return pgErr
+	}
+	begin := len("BEGIN; ")
+	for _, command := range commands {
+		if e := failure(command + " )"); e == nil || e.Code != "42601" || int(e.Position) != begin+len(command)+2 {
+			t.Errorf("%s ): got %+v, want a syntax error at the parenthesis", command, e)
+		}
+	}
+	for _, sql := range []string{"SELCT 1", "INSERT_INTO t", `"select" 1`} {
+		if e := failure(sql); e == nil || e.Code != "42601" || int(e.Position) != begin+1 {
+			t.Errorf("%s: got %+v, want a syntax error at its begin", sql, e)
+		}
+		if _, err := Parse(sql); err == nil {
+			t.Errorf("%s: it was let pass", sql)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), `CREATE TABLE t (id int PRIMARY KEY); CREATE MATERIALIZED VIEW v AS SELECT id FROM t;
+		CREATE UNIQUE INDEX ON v (id); CREATE TABLE p (id int) PARTITION BY LIST (id); CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1)`); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		"VACUUM t", "CREATE INDEX CONCURRENTLY i ON t (id)", "DROP INDEX CONCURRENTLY t_pkey", "REINDEX TABLE CONCURRENTLY t",
+		"REINDEX SCHEMA public", "ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY", "CREATE DATABASE d", "DROP DATABASE IF EXISTS d",
+		"CREATE TABLESPACE s LOCATION '/s'", "ALTER SYSTEM RESET ALL", "CLUSTER",
+	} {
+		if e := failure(sql); e == nil || e.Code != "25001" {
+			t.Errorf("%s: got %+v, want that it runs outside of transactions only", sql, e)
+		}
+		if _, err := Parse(sql); err == nil || !strings.Contains(err.Error(), "outside of transactions") {
+			t.Errorf("%s: got %v, want that it is refused", sql, err)
+		}
+	}
+	for _, sql := range []string{
+		"REFRESH MATERIALIZED VIEW CONCURRENTLY v", "CREATE INDEX i ON t (id)", "REINDEX TABLE t", "CLUSTER t USING t_pkey",
+		"ALTER TABLE p DETACH PARTITION p1", "TRUNCATE t",
+	} {
+		if e := failure(sql); e != nil {
+			t.Errorf("%s: got %+v, want none", sql, e)
+		}
+		if _, err := Parse(sql); err != nil {
+			t.Errorf("%s: got %v, want that it is let pass", sql, err)
+		}
+	}
 }

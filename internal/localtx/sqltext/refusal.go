@@ -6,6 +6,7 @@ const (
 	ownsTransaction = " is not allowed: the service begins and ends the transaction"
 	leavesBehind    = " is not allowed: it would stay behind in the connection, which others use next"
 	needsClient     = " is not allowed: there is no client to send or take the rows"
+	runsOutside     = " is not allowed: PostgreSQL takes it outside of transactions only"
 )
 
 // refused names the statements that are never part of a local transaction, by their first word.
@@ -13,13 +14,18 @@ var refused = map[string]string{
 	"BEGIN": ownsTransaction, "COMMIT": ownsTransaction, "END": ownsTransaction, "ROLLBACK": ownsTransaction,
 	"ABORT": ownsTransaction, "SAVEPOINT": ownsTransaction, "RELEASE": ownsTransaction,
 	"LISTEN": leavesBehind, "UNLISTEN": leavesBehind, "RESET": leavesBehind, "DISCARD": leavesBehind,
-	"DEALLOCATE": leavesBehind,
+	"DEALLOCATE": leavesBehind, "LOAD": leavesBehind,
 }
 
 // refusal says why a statement is refused, or nothing. lead is its first word, words are those outside of parentheses.
 func refusal(lead string, words []string) string {
 	if why, ok := refused[lead]; ok {
 		return lead + why
+	}
+	if lead != "" {
+		if what := outside(words); what != "" {
+			return what + runsOutside
+		}
 	}
 	switch lead {
 	case "START":

@@ -1,6 +1,6 @@
 // Package sqltext reads the SQL of a local transaction: it splits the text into statements and turns named parameters
 // into PostgreSQL's positional ones. It knows PostgreSQL's lexical rules (chapter 4.1, with standard_conforming_strings
-// on), not its grammar. It imports nothing of ours.
+// on), not its grammar. It imports nearest.
 //
 // A named parameter is written @name. In PostgreSQL @ is an operator character as well, so a parameter is only read
 // where a token can begin: after a space, a comma or an opening bracket. Where @name could be read in two ways, the text
@@ -8,6 +8,7 @@
 package sqltext
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,9 +50,17 @@ func (e *Error) Error() string {
 }
 
 // Parse splits the text at semicolons outside of quotes and parentheses. Refused, with an *Error, are: a text without a
-// statement, unknown and positional parameters, what is not closed, and statements that begin or end transactions or
-// leave something behind in the session.
+// statement, unknown and positional parameters, what is not closed, what is no statement of PostgreSQL, and statements that
+// begin or end transactions, cannot be part of one, or leave something behind in the session.
 func Parse(sql string) ([]Statement, error) {
+	p, err := parse(sql)
+	if err != nil {
+		return nil, err
+	}
+	return p.statements, nil
+}
+
+func parse(sql string) (*parser, error) {
 	if err := checkEncoding(sql); err != nil {
 		return nil, err
 	}
@@ -71,7 +80,36 @@ func Parse(sql string) ([]Statement, error) {
 	if len(p.statements) == 0 {
 		return nil, p.scanner.errorAt(0, "there is no statement")
 	}
-	return p.statements, nil
+	return p, nil
+}
+
+// Locate returns the line and the column, as in an Error, at which a character of a statement's Text stands in the text that
+// Parse made it of. Statements count from 0, characters from 1, as PostgreSQL counts them. What lies outside is taken for the
+// statement's begin.
+func Locate(sql string, statement, character int) (line, column int) {
+	p, err := parse(sql)
+	if err != nil || statement >= len(p.statements) {
+		return 1, 1
+	}
+	text, offset := p.statements[statement].Text, 0
+	for n := range text {
+		if character--; character == 0 {
+			offset = n
+			break
+		}
+	}
+	at := p.origins[statement][0].source
+	for _, o := range p.origins[statement] {
+		switch {
+		case o.text > offset:
+		case o.param:
+			at = o.source
+		default:
+			at = o.source + offset - o.text
+		}
+	}
+	e := errorAt(sql, at, "")
+	return e.Line, e.Column
 }
 
 func checkEncoding(sql string) error {
@@ -93,12 +131,20 @@ func checkEncoding(sql string) error {
 type parser struct {
 	scanner    scanner
 	statements []Statement
+	origins    [][]origin // of each statement's tokens
 	current    draft
+}
+
+// origin is where a token of a statement's text comes from.
+type origin struct {
+	text, source int  // offsets
+	param        bool // it is longer in the text
 }
 
 // draft is a statement that is being read.
 type draft struct {
 	text   strings.Builder
+	from   []origin
 	args   []string
 	begin  int      // offset of the first token
 	end    int      // offset behind the last token
@@ -130,6 +176,7 @@ func (p *parser) append(t token, text string) {
 	} else {
 		d.begin = t.begin
 	}
+	d.from = append(d.from, origin{d.text.Len(), t.begin, t.kind == param})
 	d.text.WriteString(text)
 	d.end = t.end
 	switch t.kind {
@@ -170,11 +217,13 @@ func (p *parser) finish() error {
 	if len(d.opened) > 0 {
 		return p.scanner.errorAt(d.opened[len(d.opened)-1], "this ( is not closed")
 	}
-	if reason := refusal(d.lead, d.words); reason != "" {
-		return p.scanner.errorAt(d.begin, "%s", reason)
-	}
 	if d.tokens > 0 {
+		reason := cmp.Or(unknown(d.lead, p.scanner.text[d.begin] == '('), refusal(d.lead, d.words))
+		if reason != "" {
+			return p.scanner.errorAt(d.begin, "%s", reason)
+		}
 		p.statements = append(p.statements, Statement{Text: d.text.String(), Args: d.args})
+		p.origins = append(p.origins, d.from)
 	}
 	p.current = draft{}
 	return nil

@@ -2,7 +2,9 @@ package sqltext
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -43,7 +45,6 @@ func TestParse(t *testing.T) {
 		{"glued to brackets", `select f(@id,@shard_key),array[@id]`, one(`select f(($1::text),($2::text)),array[($1::text)]`, ID, ShardKey)},
 		{"after a comment", `select/**/@id, -- x
 @id`, one("select/**/($1::text), -- x\n($1::text)", ID)},
-		{"first in the text", `@id`, one(`($1::text)`, ID)},
 		{"operators with @", `select a @> b, a <@ b, a @@ b, a @? b, a @@@ b, a@>b, a<@b, a@@b, @ 5, @-5, a @ b`,
 			many(`select a @> b, a <@ b, a @@ b, a @? b, a @@@ b, a@>b, a<@b, a@@b, @ 5, @-5, a @ b`)},
 		{"operators before and after a parameter", `select @payload@>'{}', @payload @> @local_arg, a <@ @payload, @payload@?'$.a'`,
@@ -82,6 +83,8 @@ func TestParse(t *testing.T) {
 		{"with", `with a as (insert into t values (@id) returning x) select x from a`,
 			one(`with a as (insert into t values (($1::text)) returning x) select x from a`, ID)},
 		{"in parentheses", `(select 1); ((select 2))`, many(`(select 1)`, `((select 2))`)},
+		{"in a transaction", `refresh materialized view concurrently v; reindex table t; cluster t using i; create index i on t (a)`,
+			many(`refresh materialized view concurrently v`, `reindex table t`, `cluster t using i`, `create index i on t (a)`)},
 		{"notify is part of the transaction", `notify orders`, many(`notify orders`)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,9 +101,10 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	const (
-		own    = " is not allowed: the service begins and ends the transaction"
-		behind = " is not allowed: it would stay behind in the connection, which others use next"
-		rows   = " is not allowed: there is no client to send or take the rows"
+		own     = " is not allowed: the service begins and ends the transaction"
+		behind  = " is not allowed: it would stay behind in the connection, which others use next"
+		outside = " is not allowed: PostgreSQL takes it outside of transactions only"
+		rows    = " is not allowed: there is no client to send or take the rows"
 	)
 	for _, tt := range []struct{ sql, want string }{
 		{``, `line 1, column 1: there is no statement`},
@@ -133,6 +137,21 @@ func TestParseRefuses(t *testing.T) {
 		{`select 1)`, `line 1, column 9: there is no ( for this )`},
 		{"select '\x00'", `line 1, column 9: the character U+0000 is not allowed`},
 		{"select '\xff'", `line 1, column 9: the text is not valid UTF-8`},
+		{"select 1;\n selct * from t", `line 2, column 2: no statement of PostgreSQL begins with SELCT; is SELECT meant?`},
+		{`insert_into t values (1)`, `line 1, column 1: no statement of PostgreSQL begins with INSERT_INTO`},
+		{`"select" 1`, `line 1, column 1: no statement of PostgreSQL begins like this`},
+		{`@id`, `line 1, column 1: no statement of PostgreSQL begins like this`},
+		{`vacuum t`, `line 1, column 1: VACUUM` + outside},
+		{`create unique index concurrently i on t (a)`, `line 1, column 1: CREATE with CONCURRENTLY` + outside},
+		{`drop index concurrently i`, `line 1, column 1: DROP with CONCURRENTLY` + outside},
+		{`alter table t detach partition p concurrently`, `line 1, column 1: ALTER with CONCURRENTLY` + outside},
+		{`reindex table concurrently t`, `line 1, column 1: REINDEX with CONCURRENTLY` + outside},
+		{`reindex database d`, `line 1, column 1: REINDEX DATABASE` + outside},
+		{`create database d`, `line 1, column 1: CREATE DATABASE` + outside},
+		{`drop tablespace d`, `line 1, column 1: DROP TABLESPACE` + outside},
+		{`alter system reset all`, `line 1, column 1: ALTER SYSTEM` + outside},
+		{`cluster`, `line 1, column 1: CLUSTER without a table` + outside},
+		{`load 'x'`, `line 1, column 1: LOAD` + behind},
 		{`begin`, `line 1, column 1: BEGIN` + own},
 		{"select 1;\n/* x */ Commit;", `line 2, column 9: COMMIT` + own},
 		{`start transaction`, `line 1, column 1: START TRANSACTION` + own},
@@ -166,5 +185,36 @@ func TestParseRefuses(t *testing.T) {
 		if _, ok := errors.AsType[*Error](err); !ok || err.Error() != tt.want {
 			t.Errorf("%q:\n got %v\nwant %s", tt.sql, err, tt.want)
 		}
+	}
+}
+
+func TestLocate(t *testing.T) {
+	const sql = "/* é */ select 1;\n  insert into t (a, é)\n  values (@id, @payload->>'x', nosuch)\n  -- end\n"
+	for _, tt := range []struct {
+		statement    int
+		at           string // the token in the statement's text
+		line, column int
+	}{
+		{0, "select", 1, 9},
+		{0, "1", 1, 16},
+		{1, "insert", 2, 3},
+		{1, "é", 2, 21},
+		{1, "($1::text)", 3, 11},
+		{1, "($2::jsonb)", 3, 16},
+		{1, "->>", 3, 24},
+		{1, "nosuch", 3, 32},
+	} {
+		statements, err := Parse(sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _, _ := strings.Cut(statements[tt.statement].Text, tt.at)
+		character := utf8.RuneCountInString(before) + 1
+		if line, column := Locate(sql, tt.statement, character); line != tt.line || column != tt.column {
+			t.Errorf("%s of statement %d: got %d:%d, want %d:%d", tt.at, tt.statement, line, column, tt.line, tt.column)
+		}
+	}
+	if line, column := Locate(sql, 1, 0); line != 2 || column != 3 {
+		t.Errorf("no character: got %d:%d, want the statement's begin", line, column)
 	}
 }
