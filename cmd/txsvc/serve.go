@@ -131,6 +131,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	loops.Go(func() error { return resolver.Run(background) })
 	loops.Go(func() error { return router.Run(background) })
 	loops.Go(func() error { store.RunMarker(background); return nil })
+	loops.Go(func() error { store.RunWatch(background); return nil })
 	if s.Retention > 0 {
 		retention := localtx.NewRetention(store, s.Retention, registry, log)
 		loops.Go(func() error { retention.Run(background); return nil })

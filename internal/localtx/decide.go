@@ -81,7 +81,7 @@ func (s *Store) batch(ctx context.Context, batch *pgx.Batch) error {
 		return fmt.Errorf("acquiring a connection: %w", err)
 	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		s.rollback(context.WithoutCancel(ctx), conn, false)
+		s.rollback(context.WithoutCancel(ctx), conn, reset{})
 		return err
 	}
 	conn.Release()

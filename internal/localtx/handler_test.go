@@ -115,6 +115,7 @@ func TestHandlersThatMisbehave(t *testing.T) {
 			add(tt.name, tt.handle)
 		}
 	}))
+	e.connected(len(tests)) // connecting could take longer than a test's timeout
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -62,10 +62,12 @@ func (r *run) lockLine(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+func locksSession(a *txn.Attempt, w work) bool { return a.Kind.Ordered && w.snapshot }
+
 // lockSession lets the session take the lock, where the transaction's snapshot has to come later. The session keeps it
 // over the end of the transaction that this is.
 func (r *run) lockSession(ctx context.Context) error {
-	if !r.attempt.Kind.Ordered || !r.work.snapshot {
+	if !locksSession(r.attempt, r.work) {
 		return nil
 	}
 	r.sessionLock = true
@@ -75,15 +77,9 @@ func (r *run) lockSession(ctx context.Context) error {
 	return err
 }
 
-// unlockSession is what a session says that has taken the lock, after the end of its transaction.
-const unlockSession = `SELECT pg_advisory_unlock_all()`
-
 // queueAhead adds the look at what is ahead, after COMMIT, in the same round trip. A plan that was made while the table was
 // small would read all of it.
 func (r *run) queueAhead(batch *pgx.Batch) {
-	if r.sessionLock {
-		batch.Queue(unlockSession)
-	}
 	if !r.asksAhead() {
 		return
 	}
@@ -98,12 +94,6 @@ func (r *run) asksAhead() bool { return r.attempt.Kind.Ordered && !r.attempt.Out
 
 // readAhead takes the replies of queueAhead. The transaction is committed, whatever goes wrong here.
 func (r *run) readAhead(results pgx.BatchResults) {
-	if r.sessionLock {
-		if _, err := results.Exec(); err != nil {
-			return // then the connection is of no use any more, and its lock ends with it
-		}
-		r.sessionLock = false
-	}
 	if !r.asksAhead() {
 		return
 	}

@@ -26,6 +26,7 @@ func (r *run) pipeline(ctx context.Context) error {
 		batch.Queue(s.SQL, s.Args...)
 	}
 	batch.Queue(`COMMIT`)
+	r.queueClean(batch)
 	r.queueAhead(batch)
 	r.commitSent = true
 	results := r.conn.SendBatch(ctx, batch)
@@ -70,6 +71,7 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 	if err := committed(results.Exec()); err != nil {
 		return err
 	}
+	r.readClean(results)
 	r.readAhead(results)
 	return nil
 }

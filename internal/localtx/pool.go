@@ -3,6 +3,8 @@ package localtx
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +59,7 @@ func shouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {
 	return p.IdleDuration > pingAfter || !silent(p.Conn.PgConn().Conn())
 }
 
-// beginSession is the first statement of every session; RESET ALL takes back what it sets, so it has to follow one.
+// beginSession is the first statement of every session, and tells what it has set.
 //
 // COMMIT waits for the disk, whatever the database's or the user's default is: a message must not be visible whose
 // transaction a crash of the server takes back.
@@ -73,6 +75,21 @@ SELECT CASE WHEN has <> had THEN set_config('search_path', has, false) END,
 FROM path`
 
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, beginSession)
+	var path, durable *string
+	err := conn.QueryRow(ctx, beginSession).Scan(&path, &durable)
+	if err == nil {
+		sessionOf(conn.PgConn()).own = settings(map[string]*string{"search_path": path, "synchronous_commit": durable})
+	}
 	return err
+}
+
+// settings are columns of a query that set what is not nil.
+func settings(values map[string]*string) string {
+	var sql strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if value := values[name]; value != nil {
+			fmt.Fprintf(&sql, `, set_config('%s', '%s', false)`, name, strings.ReplaceAll(*value, `'`, `''`))
+		}
+	}
+	return sql.String()
 }

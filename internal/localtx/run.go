@@ -83,16 +83,22 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool
 		return failed(noAnswer(err)), runDone
 	}
 	defer func() { <-s.slots }()
-	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen}
+	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen, reset: s.resetOf(a, w)}
 	hang, cancel := context.WithTimeout(ctx, a.Kind.Timeout+hangTimeout)
 	err = r.do(hang)
 	r.overdue, r.lost = hang.Err() != nil, conn.Conn().IsClosed()
 	cancel()
 	if err == nil {
-		s.release(ctx, conn, r.sessionLock)
+		switch {
+		case r.dirty:
+			_ = conn.Conn().Close(ctx)
+		case r.reset.apart:
+			s.clean(ctx, conn, "")
+		}
+		conn.Release()
 		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: r.row, Lease: r.lease, Head: r.head}, runDone
 	}
-	s.rollback(ctx, conn, r.sessionLock)
+	s.rollback(ctx, conn, r.reset)
 	return s.judge(ctx, r, err)
 }
 
@@ -117,27 +123,24 @@ func (s *Store) acquire(ctx context.Context, timeout time.Duration) (*pgxpool.Co
 
 // rollback ends what is left of a failed local transaction and gives the connection back; where that fails, closing the
 // connection makes the server do the same.
-func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn, locked bool) {
-	if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
-		ending, cancel := context.WithTimeout(ctx, hangTimeout)
-		defer cancel()
-		if _, err := conn.Exec(ending, `ROLLBACK`); err != nil {
-			_ = conn.Conn().Close(ending)
-		}
-	}
-	s.release(ctx, conn, locked)
-}
-
-// release gives a connection back, without the lock that its session may hold.
-func (s *Store) release(ctx context.Context, conn *pgxpool.Conn, locked bool) {
+func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn, how reset) {
 	defer conn.Release()
-	if !locked || conn.Conn().IsClosed() {
+	if conn.Conn().IsClosed() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
-	defer cancel()
-	if _, err := conn.Exec(ctx, unlockSession); err != nil {
-		_ = conn.Conn().Close(ctx)
+	end := ""
+	if conn.Conn().PgConn().TxStatus() != 'I' {
+		end = `ROLLBACK; `
+	}
+	switch {
+	case how.of != residueNone:
+		s.clean(ctx, conn, end)
+	case end != "":
+		ending, cancel := context.WithTimeout(ctx, hangTimeout)
+		defer cancel()
+		if _, err := conn.Exec(ending, end); err != nil {
+			_ = conn.Conn().Close(ending)
+		}
 	}
 }
 
@@ -153,7 +156,9 @@ type run struct {
 	lease txn.Lease
 	head  bool // nothing of the line was pending before it
 
-	sessionLock bool // the session holds the line's lock
+	reset       reset
+	dirty       bool // the session is to be closed, since resetting it was not enough
+	sessionLock bool // the session holds the line's lock; the reset ends it
 	// What went wrong, for judge.
 	commitSent bool // COMMIT left with what failed
 	committing bool // the error is that of COMMIT itself
@@ -165,8 +170,7 @@ type run struct {
 }
 
 func (r *run) do(ctx context.Context) error {
-	locksFirst := r.work.snapshot && r.attempt.Kind.Ordered
-	if r.work.handle == nil && !r.reopen && !locksFirst && !failpoint.Armed("local") {
+	if r.work.handle == nil && !r.reopen && !locksSession(r.attempt, r.work) && !failpoint.Armed("local") {
 		return r.pipeline(ctx)
 	}
 	return r.step(ctx)

@@ -44,7 +44,8 @@ type sessions struct {
 
 // session is what is known of one session.
 type session struct {
-	stale bool // it is not to be used again
+	stale bool   // it is not to be used again
+	own   string // what gives it back its own settings after a reset: further columns of a query
 }
 
 const sessionKey = "txsvc"

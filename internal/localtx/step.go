@@ -111,6 +111,7 @@ func (r *run) finish(ctx context.Context, result json.RawMessage) error {
 	batch.Queue(`UPDATE txsvc.transactions SET result = $2, decided_at = $3, lease_until = clock_timestamp() + $4::interval
 		WHERE id = $1`, r.row.ID, jsonArg(result), r.row.DecidedAt, r.firstLease())
 	batch.Queue(`COMMIT`)
+	r.queueClean(batch)
 	r.queueAhead(batch)
 	r.commitSent = true
 	results := r.conn.SendBatch(ctx, batch)
@@ -120,6 +121,7 @@ func (r *run) finish(ctx context.Context, result json.RawMessage) error {
 		err = committed(results.Exec())
 	}
 	if err == nil {
+		r.readClean(results)
 		r.readAhead(results)
 	}
 	if closeErr := results.Close(); err == nil && closeErr != nil && !r.committing {

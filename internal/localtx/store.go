@@ -23,6 +23,8 @@ type Store struct {
 	timing   txn.Timing
 	log      *slog.Logger
 	marker   *marker
+	leavings leavings
+	stored   stored
 	slots    chan struct{} // one for each local transaction that runs
 }
 
@@ -30,7 +32,9 @@ type Store struct {
 func New(pool *pgxpool.Pool, programs map[string]Program, timing txn.Timing, log *slog.Logger) *Store {
 	return &Store{
 		pool: pool, programs: programs, timing: timing, log: log, marker: newMarker(pool, log),
-		slots: make(chan struct{}, localLimit(pool.Config().MaxConns)),
+		leavings: leavings{known: make(map[string]residue)},
+		stored:   stored{leaves: residueAny},
+		slots:    make(chan struct{}, localLimit(pool.Config().MaxConns)),
 	}
 }
 

@@ -37,7 +37,7 @@ func TestNoQuery(t *testing.T) {
 	for _, sql := range []string{
 		"insert into t values (1)", "update t set a = (select b from c)", "delete from t", "merge into t using s on true when matched then delete",
 		"insert into t values ('returning')", `update t set "returning" = 1`, "insert into t (select 1 as x /* returning */)",
-		"select 1 into temp u", "with a as (select 1) select * into u from a", "with a as (delete from t returning 1) insert into u select * from a",
+		"select 1 into unlogged u", "with a as (select 1) select * into u from a", "with a as (delete from t returning 1) insert into u select * from a",
 		"call p(@id)", "do $$ begin return; end $$", "show all", "explain select 1", "notify x", "set local a = 1", "truncate t", "with", "with a as (select 1)",
 		"refresh materialized view v", "()", "create table u as select 1",
 	} {

@@ -149,6 +149,7 @@ type draft struct {
 	begin  int      // offset of the first token
 	end    int      // offset behind the last token
 	tokens int      // how many there are
+	all    []token  // of the text as it was given
 	lead   string   // the first token in upper case, when it is a word
 	words  []string // the words outside of parentheses, in upper case
 	opened []int    // offsets of the parentheses that are open
@@ -188,6 +189,7 @@ func (p *parser) append(t token, text string) {
 		d.addWord(strings.ToUpper(text))
 	}
 	d.tokens++
+	d.all = append(d.all, t)
 }
 
 func (d *draft) addWord(text string) {
@@ -221,6 +223,9 @@ func (p *parser) finish() error {
 		reason := cmp.Or(unknown(d.lead, p.scanner.text[d.begin] == '('), refusal(d.lead, d.words))
 		if reason != "" {
 			return p.scanner.errorAt(d.begin, "%s", reason)
+		}
+		if offset, reason := residue(p.scanner.text, d.all); reason != "" {
+			return p.scanner.errorAt(offset, "%s", reason)
 		}
 		p.statements = append(p.statements, Statement{Text: d.text.String(), Args: d.args})
 		p.origins = append(p.origins, d.from)

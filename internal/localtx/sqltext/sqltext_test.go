@@ -85,6 +85,10 @@ func TestParse(t *testing.T) {
 		{"in parentheses", `(select 1); ((select 2))`, many(`(select 1)`, `((select 2))`)},
 		{"in a transaction", `refresh materialized view concurrently v; reindex table t; cluster t using i; create index i on t (a)`,
 			many(`refresh materialized view concurrently v`, `reindex table t`, `cluster t using i`, `create index i on t (a)`)},
+		{"what ends with the transaction", `select pg_advisory_xact_lock(1), set_config('a.b', f(1, 2), true); create temp table t on commit drop as select 1; declare c cursor for select 1`,
+			many(`select pg_advisory_xact_lock(1), set_config('a.b', f(1, 2), true)`, `create temp table t on commit drop as select 1`, `declare c cursor for select 1`)},
+		{"names that only look like it", `insert into temp values (1); create table temp (a int); select pg_advisory_lock from t, 'set_config(1)'; select setseed.a`,
+			many(`insert into temp values (1)`, `create table temp (a int)`, `select pg_advisory_lock from t, 'set_config(1)'`, `select setseed.a`)},
 		{"notify is part of the transaction", `notify orders`, many(`notify orders`)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,6 +109,8 @@ func TestParseRefuses(t *testing.T) {
 		behind  = " is not allowed: it would stay behind in the connection, which others use next"
 		outside = " is not allowed: PostgreSQL takes it outside of transactions only"
 		rows    = " is not allowed: there is no client to send or take the rows"
+		lock    = "; use pg_advisory_xact_lock, whose lock ends with the transaction"
+		drop    = "; use CREATE TEMPORARY TABLE with ON COMMIT DROP"
 	)
 	for _, tt := range []struct{ sql, want string }{
 		{``, `line 1, column 1: there is no statement`},
@@ -174,6 +180,21 @@ func TestParseRefuses(t *testing.T) {
 		{`discard all`, `line 1, column 1: DISCARD` + behind},
 		{`listen a`, `line 1, column 1: LISTEN` + behind},
 		{`unlisten *`, `line 1, column 1: UNLISTEN` + behind},
+		{"select 1;\n select f(\"pg_advisory_lock\" (1))", `line 2, column 11: pg_advisory_lock` + behind + lock},
+		{`select pg_catalog.PG_TRY_ADVISORY_LOCK_SHARED /* x */ (1)`, `line 1, column 19: pg_try_advisory_lock_shared` + behind + lock},
+		{`select pg_advisory_unlock_all()`, `line 1, column 8: pg_advisory_unlock_all is not allowed: the locks of the connection are the service's` + lock},
+		{`select set_config('app.tenant', @id, false)`, `line 1, column 8: set_config without true as its third argument` + behind},
+		{`select set_config('app.tenant', @id, not true)`, `line 1, column 8: set_config without true as its third argument` + behind},
+		{`select set_config('app.tenant', @id, is_local => true)`, `line 1, column 8: set_config without true as its third argument` + behind},
+		{`with a as (select dblink_connect('x', 'host=y')) select 1`, `line 1, column 19: dblink_connect` + behind},
+		{`select setseed(0.5)`, `line 1, column 8: setseed` + behind},
+		{`create temp table t (a int)`, `line 1, column 1: CREATE TEMPORARY` + behind + drop},
+		{`create or replace local temporary view v as select 1`, `line 1, column 1: CREATE TEMPORARY` + behind + drop},
+		{`create temp table t (a int) on commit delete rows`, `line 1, column 1: CREATE TEMPORARY` + behind + drop},
+		{`create function pg_temp.f() returns int language sql as 'select 1'`, `line 1, column 1: CREATE TEMPORARY` + behind + drop},
+		{`select 1 into local temp t`, `line 1, column 1: INTO TEMPORARY` + behind + drop},
+		{`declare c cursor with hold for select 1`, `line 1, column 1: a cursor WITH HOLD` + behind},
+		{`load 'x'`, `line 1, column 1: LOAD` + behind},
 		{`copy t (a, b) from stdin`, `line 1, column 1: COPY with STDIN` + rows},
 		{`copy (select 1) to stdout`, `line 1, column 1: COPY with STDOUT` + rows},
 	} {
