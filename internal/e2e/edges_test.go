@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -178,10 +179,81 @@ func TestEdges(t *testing.T) {
 			if err := json.NewDecoder(response.Body).Decode(&a); err != nil {
 				t.Fatal(err)
 			}
-			if large := len(text) > 1<<20; large != (response.StatusCode == http.StatusRequestEntityTooLarge && a.Code == "payload_too_large") || !large && response.StatusCode != 201 {
+			if large := len(text) > 1<<20; large != (response.StatusCode == http.StatusRequestEntityTooLarge && a.Code == "payload_too_large") || !large && response.StatusCode != http.StatusCreated {
 				t.Errorf("%d bytes: got %d %s", len(text), response.StatusCode, a.Code)
 			}
 		}
 	})
 	e.settle(recoverLimit)
+}
+
+// TestOneRequestInOtherWords: the same JSON values are the same request, whoever wrote its row; other values are not.
+func TestOneRequestInOtherWords(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.config = e.writeConfig(fmt.Sprintf(`
+kinds:
+  order.create:
+    path: /v1/orders
+    topic: %[1]s
+    tag: created
+    local: {handler: orders}
+  arguments:
+    topic: %[1]s
+    local: {sql: "SELECT @selector_arg IS NULL AS selector, @local_arg IS NULL AS local"}
+`, e.topic))
+	s := e.start().ready()
+	const first = `{"id": "o", "shard_key": "k", "payload": {"customer": "caf\u00e9", "currency": "EUR", "items": [{"sku": "tea", "quantity": 2, "amount_minor": 450}]}}`
+	words := []string{
+		first,
+		`{"payload":{"items":[{"amount_minor":450,"quantity":2,"sku":"tea"}],"customer":"café","currency":"\u0045UR"},"shard_key":"k","id":"o"}`,
+		strings.Replace(first, `{"id"`, `{"selector_arg": null, "local_arg": null, "tag": null, "keys": null, "properties": null, "id"`, 1),
+		strings.Replace(first, `{"id"`, `{"tag": "created", "keys": [], "properties": {}, "id"`, 1),
+	}
+	results := make(chan string, 2*len(words))
+	var all sync.WaitGroup
+	for range 2 { // all at once, each twice: one of them is executed
+		for _, body := range words {
+			all.Go(func() {
+				a, err := s.post("/v1/orders", body)
+				if err != nil || a.HTTPStatus != http.StatusCreated {
+					t.Errorf("got %d %s (%v), want 201", a.HTTPStatus, a.Raw, err)
+				}
+				results <- fmt.Sprint(a.Replayed, a.MessageID)
+			})
+		}
+	}
+	all.Wait()
+	close(results)
+	answers := make(map[string]int)
+	for result := range results {
+		answers[result]++
+	}
+	if len(answers) != 2 {
+		t.Errorf("got answers %v, want one that was executed, and its replays", answers)
+	}
+	other := strings.Replace(first, "450", "450.0", 1)
+	if a := s.mustPost("/v1/orders", other, http.StatusUnprocessableEntity); a.Code != "idempotency_mismatch" {
+		t.Errorf("got code %s, want idempotency_mismatch: numbers are compared by their text", a.Code)
+	}
+	// A row of the version before tells by the bytes, and refuses no repetition that is one.
+	a := s.mustPost("/v1/orders", strings.Replace(first, `"o"`, `"before"`, 1), http.StatusCreated)
+	if tag, err := e.db.Exec(t.Context(), `UPDATE txsvc.transactions SET fingerprint = NULL WHERE id = $1`, a.ID); err != nil || tag.RowsAffected() != 1 {
+		t.Fatal(tag, err)
+	}
+	if a := s.mustPost("/v1/orders", strings.Replace(first, `"o"`, `"before"`, 1), http.StatusCreated); !a.Replayed {
+		t.Error("the very same request was not replayed")
+	}
+	s.mustPost("/v1/orders", strings.Replace(words[1], `"o"`, `"before"`, 1), http.StatusUnprocessableEntity)
+	// Null and absent are one to the local transaction as well.
+	for _, args := range []string{``, `"selector_arg": null, "local_arg": null, `} {
+		a := s.mustPost("/v1/transactions", `{"kind": "arguments", "id": "a", `+args+`"shard_key": "k", "payload": 1}`, http.StatusCreated)
+		if string(a.Result) != `{"selector":true,"local":true}` || a.Replayed != (args != "") {
+			t.Errorf("with %q: got %s, want both NULL", args, a.Raw)
+		}
+	}
+	a = s.mustPost("/v1/transactions", `{"kind": "arguments", "selector_arg": null, "local_arg": null, "shard_key": "k", "payload": 1}`, http.StatusCreated)
+	if string(a.Result) != `{"selector":true,"local":true}` {
+		t.Errorf("got %s, want both NULL", a.Raw)
+	}
 }

@@ -20,8 +20,8 @@ const maxFieldErrors = 32
 // maxKindLength bounds a kind's name, in bytes: it is repeated in answers.
 const maxKindLength = 255
 
-// decoder reads one transaction request. It is strict: a field that is unknown, given twice, of another type or null is
-// an error that names the field, and so is anything after the object. What a value means is checked by the domain.
+// decoder reads one transaction request. It is strict: a field that is unknown, given twice or of another type is an error
+// that names the field, and so is anything after the object. What a value means is checked by the domain.
 type decoder struct {
 	data    []byte
 	json    *jsontext.Decoder
@@ -138,7 +138,7 @@ func (d *decoder) field() error {
 	case "local_arg":
 		return d.raw(&d.request.LocalArg)
 	case "tag":
-		return d.string(&d.request.Tag)
+		return d.tag(&d.request.Tag)
 	case "keys":
 		return d.keys(&d.request.Keys)
 	case "properties":
@@ -198,8 +198,29 @@ func (d *decoder) raw(to *json.RawMessage) error {
 	return nil
 }
 
+// argument reads any JSON value, of which null is as good as none.
+func (d *decoder) argument(to *json.RawMessage) error {
+	err := d.raw(to)
+	if string(*to) == "null" {
+		*to = nil
+	}
+	return err
+}
+
+// tag reads the tag. Null is as good as none, here and for keys and properties: many clients write it for what is not set.
+func (d *decoder) tag(to *string) error {
+	if d.json.PeekKind() == 'n' {
+		return d.json.SkipValue()
+	}
+	return d.string(to)
+}
+
 func (d *decoder) keys(to *[]string) error {
-	if d.json.PeekKind() != '[' {
+	switch d.json.PeekKind() {
+	case 'n':
+		return d.json.SkipValue()
+	case '[':
+	default:
 		return d.skip("must be an array of strings")
 	}
 	return d.each(func() error {
@@ -211,7 +232,11 @@ func (d *decoder) keys(to *[]string) error {
 }
 
 func (d *decoder) properties(to *map[string]string) error {
-	if d.json.PeekKind() != '{' {
+	switch d.json.PeekKind() {
+	case 'n':
+		return d.json.SkipValue()
+	case '{':
+	default:
 		return d.skip("must be an object of strings")
 	}
 	properties := make(map[string]string)

@@ -114,7 +114,7 @@ func (d *messageDecoder) field() error {
 	case "shard_key":
 		return d.string(&d.request.ShardKey)
 	case "selector_arg":
-		return d.raw(&d.request.SelectorArg)
+		return d.argument(&d.request.SelectorArg)
 	case "mode":
 		return d.mode()
 	case "delay_level":
@@ -212,7 +212,7 @@ func (d *messageDecoder) messageField(name string, m *messages.Message) error {
 		d.countBody()
 		return d.base64(&m.Body)
 	case "tag":
-		return d.string(&m.Tag)
+		return d.tag(&m.Tag)
 	case "keys":
 		return d.keys(&m.Keys)
 	case "properties":

@@ -88,7 +88,7 @@ func (d *previewDecoder) field() error {
 	case "shard_key":
 		return d.string(&d.query.ShardKey)
 	case "selector_arg":
-		return d.raw(&d.query.Arg)
+		return d.argument(&d.query.Arg)
 	case "payload":
 		return d.raw(&d.query.Payload)
 	case "headers":

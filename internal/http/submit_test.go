@@ -30,6 +30,17 @@ func TestRequestReachesTheFlowAsSent(t *testing.T) {
 	}
 }
 
+// TestNullIsAsGoodAsNothing: many clients write null for what is not set.
+func TestNullIsAsGoodAsNothing(t *testing.T) {
+	h := setup(t)
+	h.post("/v1/orders", `{"shard_key":"acme","payload":null,"tag":null,"keys":null,"properties":null}`).want(http.StatusCreated)
+	want := []txn.Request{{Kind: "order.create", ShardKey: "acme", Payload: json.RawMessage(`null`)}}
+	if diff := cmp.Diff(want, h.requests); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+	h.post("/v1/orders", `{"shard_key":"acme","payload":1,"tag":nul}`).problem(http.StatusBadRequest, "invalid_request")
+}
+
 func TestKindOfThePath(t *testing.T) {
 	h := setup(t)
 	h.post("/v1/orders", `{"shard_key":"acme","payload":0}`).want(http.StatusCreated)

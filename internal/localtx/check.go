@@ -23,7 +23,7 @@ var (
 // secret.
 func (s *Store) Check(ctx context.Context) error {
 	// FOR UPDATE asks for what a writer needs: that the transaction may write, and the permission.
-	_, err := s.pool.Exec(ctx, `SELECT line FROM txsvc.transactions LIMIT 0 FOR UPDATE`)
+	_, err := s.pool.Exec(ctx, `SELECT line, fingerprint FROM txsvc.transactions LIMIT 0 FOR UPDATE`)
 	if err == nil {
 		return nil
 	}

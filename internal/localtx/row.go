@@ -14,11 +14,11 @@ import (
 // insertColumns are the columns that an attempt writes; rowArgs gives their values in this order.
 const insertColumns = `id, kind, state, delivery, request_hash, shard_key, topic, tag, keys, properties, traceparent,
 	broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
-	body, result, rejection, created_at, decided_at, lease_until`
+	body, result, rejection, created_at, decided_at, lease_until, fingerprint`
 
 const insertValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
 	$12, $13, $14, $15, $16, $17, $18,
-	$19, $20, $21, $22, $23, clock_timestamp() + $24::interval`
+	$19, $20, $21, $22, $23, clock_timestamp() + $24::interval, $25`
 
 // rowStatements write the row of an attempt. What is the same for most rows is left to the table's defaults: each column
 // that is named costs every transaction time.
@@ -70,7 +70,7 @@ func rowOf(a *txn.Attempt, state txn.State, decidedAt time.Time) *txn.Transactio
 	t := &txn.Transaction{
 		ID: a.Request.ID, Kind: a.Kind.Name, State: state, Delivery: txn.DeliveryNone, ShardKey: a.Request.ShardKey,
 		Topic: a.Kind.Topic, Tag: a.Request.Tag, Keys: a.Request.Keys, Properties: a.Request.Properties, Route: a.Route,
-		MessageID: a.Half.UniqKey, CreatedAt: stamp(a.CreatedAt), DecidedAt: stamp(decidedAt), RequestHash: a.RequestHash,
+		MessageID: a.Half.UniqKey, CreatedAt: stamp(a.CreatedAt), DecidedAt: stamp(decidedAt), Fingerprint: a.Fingerprint,
 		Ordered: a.Kind.Ordered,
 	}
 	if state == txn.StateCommitted {
@@ -111,16 +111,16 @@ func rowArgs(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, er
 		traceparent = &a.Request.Traceparent
 	}
 	return []any{
-		t.ID, t.Kind, string(t.State), string(t.Delivery), t.RequestHash, t.ShardKey, t.Topic, t.Tag, t.Keys, properties, traceparent,
+		t.ID, t.Kind, string(t.State), string(t.Delivery), t.Fingerprint.Exact, t.ShardKey, t.Topic, t.Tag, t.Keys, properties, traceparent,
 		t.Route.Queue.Broker, t.Route.Queue.ID, selectorText(t.Route), t.Route.Reason,
 		a.Half.UniqKey, a.Half.CommitLogOffset, a.Half.QueueOffset,
-		body, jsonArg(t.Result), rejection, t.CreatedAt, t.DecidedAt, leaseArg,
+		body, jsonArg(t.Result), rejection, t.CreatedAt, t.DecidedAt, leaseArg, t.Fingerprint.Value,
 	}, nil
 }
 
 const selectColumns = `id, kind, state, delivery, abandoned, request_hash, shard_key, topic, tag, keys, properties,
 	broker, queue_id, selector, reason, uniq_key, result, rejection, created_at, decided_at, delivered_at, expires_at, ordered,
-	coalesce(last_error, ''), coalesce(lease_until = 'infinity', false)`
+	coalesce(last_error, ''), coalesce(lease_until = 'infinity', false), fingerprint`
 
 // scanTransaction reads selectColumns.
 func scanTransaction(row pgx.Row) (*txn.Transaction, error) {
@@ -129,9 +129,9 @@ func scanTransaction(row pgx.Row) (*txn.Transaction, error) {
 	var rejection, properties []byte
 	var decided, delivered, expires *time.Time
 	err := row.Scan(
-		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.RequestHash, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
+		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.Fingerprint.Exact, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
 		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID, &result, &rejection,
-		&t.CreatedAt, &decided, &delivered, &expires, &t.Ordered, &t.Trouble, &t.Parked,
+		&t.CreatedAt, &decided, &delivered, &expires, &t.Ordered, &t.Trouble, &t.Parked, &t.Fingerprint.Value,
 	)
 	if err != nil {
 		return nil, err

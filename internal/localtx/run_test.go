@@ -67,7 +67,7 @@ func TestRunCommits(t *testing.T) {
 // wantRow checks every column of the row against the attempt.
 func wantRow(e *env, a *txn.Attempt, o *txn.Transaction) {
 	e.t.Helper()
-	rows, err := e.side.Query(e.t.Context(), `SELECT id, kind, state, delivery, abandoned, fenced, encode(request_hash, 'hex') AS hash, shard_key, topic, tag,
+	rows, err := e.side.Query(e.t.Context(), `SELECT id, kind, state, delivery, abandoned, fenced, encode(request_hash, 'hex') AS hash, encode(fingerprint, 'hex') AS fingerprint, shard_key, topic, tag,
 		keys, properties::text, traceparent, broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
 		convert_from(body, 'UTF8') AS body, rejection::text, created_at, decided_at, delivered_at, expires_at, lease_epoch, attempts, last_error,
 		floor(extract(epoch FROM lease_until - decided_at))::int AS lease
@@ -81,7 +81,8 @@ func wantRow(e *env, a *txn.Attempt, o *txn.Transaction) {
 	}
 	want := map[string]any{
 		"id": a.Request.ID, "kind": a.Kind.Name, "state": "committed", "delivery": "pending", "abandoned": false, "fenced": nil,
-		"hash": value[string](e, `SELECT encode($1::bytea, 'hex')`, a.RequestHash), "shard_key": a.Request.ShardKey, "topic": a.Kind.Topic,
+		"hash":        value[string](e, `SELECT encode($1::bytea, 'hex')`, a.Fingerprint.Exact),
+		"fingerprint": value[string](e, `SELECT encode($1::bytea, 'hex')`, a.Fingerprint.Value), "shard_key": a.Request.ShardKey, "topic": a.Kind.Topic,
 		"tag": "created", "keys": []any{"k1", "k2"}, "properties": `{"source": "tests"}`, "traceparent": a.Request.Traceparent,
 		"broker": "broker-a", "queue_id": int32(a.Route.Queue.ID), "selector": "hash", "reason": a.Route.Reason,
 		"uniq_key": a.Half.UniqKey, "commit_log_offset": a.Half.CommitLogOffset, "queue_offset": a.Half.QueueOffset,

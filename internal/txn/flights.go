@@ -5,7 +5,7 @@ import "sync"
 // flight is a request with a client's id that is being worked on. Its fields are read only after done is closed.
 type flight struct {
 	done        chan struct{}
-	hash        []byte
+	fingerprint Fingerprint
 	transaction *Transaction
 	err         error
 }

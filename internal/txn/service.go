@@ -1,7 +1,6 @@
 package txn
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -89,13 +88,15 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 	if !ok {
 		return nil, Errorf(CodeUnknownKind, "no kind has the name %q", r.Kind)
 	}
-	hash := r.hash() // of what the client said: defaults may change with the configuration
+	said := r // without defaults, which may change with the configuration
 	if r.Tag == "" {
 		r.Tag = kind.Tag
 	}
 	if err := r.validate(kind); err != nil {
 		return nil, err
 	}
+	r.SelectorArg, r.LocalArg = presentJSON(r.SelectorArg), presentJSON(r.LocalArg)
+	fingerprint := said.fingerprint(kind)
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -105,7 +106,7 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 	s.metrics.InFlight.Inc()
 	defer s.metrics.InFlight.Dec()
 	start := time.Now()
-	t, err := s.submitOnce(ctx, kind, r, hash)
+	t, err := s.submitOnce(ctx, kind, r, fingerprint)
 	s.metrics.observe(kind.Name, "total", start)
 	if outcome := outcomeLabel(t, err); outcome != "" {
 		s.metrics.Transactions.WithLabelValues(kind.Name, outcome).Inc()
@@ -132,25 +133,25 @@ func outcomeLabel(t *Transaction, err error) string {
 }
 
 // submitOnce lets one request per id through at a time; those that come meanwhile share its answer.
-func (s *Service) submitOnce(ctx context.Context, kind *Kind, r Request, hash []byte) (*Transaction, error) {
+func (s *Service) submitOnce(ctx context.Context, kind *Kind, r Request, fingerprint Fingerprint) (*Transaction, error) {
 	if r.ID == "" {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, &Error{Code: CodeInternal, Detail: "no id could be generated", Cause: err}
 		}
 		r.ID = id.String()
-		return s.attempt(ctx, kind, r, hash)
+		return s.attempt(ctx, kind, r, fingerprint)
 	}
 	flight, leads := s.flights.join(r.ID)
 	if !leads {
-		return s.follow(ctx, flight, r.ID, hash, kind)
+		return s.follow(ctx, flight, r.ID, fingerprint, kind)
 	}
 	var t *Transaction
 	var err error
 	defer func() { s.flights.land(r.ID, flight, t, err) }()
-	flight.hash = hash
-	if t, err = s.replay(ctx, r.ID, hash); t == nil && err == nil {
-		t, err = s.attempt(ctx, kind, r, hash)
+	flight.fingerprint = fingerprint
+	if t, err = s.replay(ctx, r.ID, fingerprint); t == nil && err == nil {
+		t, err = s.attempt(ctx, kind, r, fingerprint)
 	}
 	return t, err
 }
@@ -175,7 +176,7 @@ func (s *Service) Redeliver(ctx context.Context, id string) (*Transaction, error
 }
 
 // follow waits for the request that is being worked on with the same id.
-func (s *Service) follow(ctx context.Context, f *flight, id string, hash []byte, kind *Kind) (*Transaction, error) {
+func (s *Service) follow(ctx context.Context, f *flight, id string, fingerprint Fingerprint, kind *Kind) (*Transaction, error) {
 	limit := kind.Timeout + s.config.HalfTimeout
 	if kind.Ordered { // it may have to wait for others first
 		limit += kind.Timeout
@@ -192,7 +193,7 @@ func (s *Service) follow(ctx context.Context, f *flight, id string, hash []byte,
 	if f.transaction == nil && f.err == nil {
 		return nil, Errorf(CodeInternal, "the request with the same id ended without an answer")
 	}
-	if !bytes.Equal(f.hash, hash) {
+	if !f.fingerprint.same(fingerprint) {
 		if f.transaction == nil && !decided(f.err) {
 			return nil, Errorf(CodeConflict, "a different request with the same id was being worked on and failed; try again")
 		}
@@ -211,7 +212,7 @@ func mismatch(id string) *Error {
 }
 
 // replay returns the answer of an earlier request with the id, or nil when there was none that was decided.
-func (s *Service) replay(ctx context.Context, id string, hash []byte) (*Transaction, error) {
+func (s *Service) replay(ctx context.Context, id string, fingerprint Fingerprint) (*Transaction, error) {
 	t, err := s.store.Find(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
@@ -222,11 +223,11 @@ func (s *Service) replay(ctx context.Context, id string, hash []byte) (*Transact
 	if t.Abandoned {
 		return nil, nil
 	}
-	return answerAgain(t, hash)
+	return answerAgain(t, fingerprint)
 }
 
-func answerAgain(t *Transaction, hash []byte) (*Transaction, error) {
-	if !bytes.Equal(t.RequestHash, hash) {
+func answerAgain(t *Transaction, fingerprint Fingerprint) (*Transaction, error) {
+	if !t.Fingerprint.same(fingerprint) {
 		return nil, mismatch(t.ID)
 	}
 	if t.Rejection != nil {
@@ -236,10 +237,10 @@ func answerAgain(t *Transaction, hash []byte) (*Transaction, error) {
 	return t, nil
 }
 
-// again returns the answer of another request.
+// again returns the answer of another request. Only a final one is repeated.
 func again(err error) error {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Code != CodeRejected {
+	if !ok || !e.Final {
 		return err
 	}
 	repeated := *e
@@ -252,7 +253,7 @@ func rejected(t *Transaction) *Error {
 }
 
 // attempt routes, stores a half message, runs the local transaction and ends the half message.
-func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byte) (*Transaction, error) {
+func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, fingerprint Fingerprint) (*Transaction, error) {
 	if kind.Ordered {
 		key := lineKey{kind.Topic, r.ShardKey}
 		if err := s.lines.enter(ctx, key, kind.Timeout); err != nil {
@@ -266,7 +267,7 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, hash []byt
 		return nil, err
 	}
 	half := s.metrics.observe(kind.Name, "route", start)
-	a := &Attempt{Kind: kind, Request: r, RequestHash: hash, Route: route, CreatedAt: start}
+	a := &Attempt{Kind: kind, Request: r, Fingerprint: fingerprint, Route: route, CreatedAt: start}
 	ctx = context.WithoutCancel(ctx)
 	if err := s.prepare(ctx, a, writable); err != nil {
 		return nil, err
@@ -291,7 +292,7 @@ func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome) (*Transacti
 		return nil, rejected(o.Transaction)
 	case OutcomeTaken:
 		s.abort(ctx, a)
-		return answerAgain(o.Transaction, a.RequestHash)
+		return answerAgain(o.Transaction, a.Fingerprint)
 	case OutcomeUnknown:
 		s.log.WarnContext(ctx, "outcome of COMMIT unknown", "id", a.Request.ID, "kind", a.Kind.Name, "error", o.Err)
 		s.deliveries.Add(a)

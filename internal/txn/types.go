@@ -131,7 +131,7 @@ type Transaction struct {
 	Trouble string
 	Parked  bool
 
-	RequestHash []byte // SHA-256 of the request; empty on an abandoned row
+	Fingerprint Fingerprint // of the request; empty on an abandoned row
 	// Abandoned is true for a row that only fences half messages of attempts that never committed: a new attempt with the
 	// same id may replace it.
 	Abandoned bool
@@ -160,7 +160,7 @@ const NoHalf = -1
 type Attempt struct {
 	Kind        *Kind
 	Request     Request // with its id
-	RequestHash []byte
+	Fingerprint Fingerprint
 	Route       Route
 	Message     Message
 	Outbox      bool // no half message was stored: the relay sends the message

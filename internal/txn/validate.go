@@ -1,10 +1,7 @@
 package txn
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
-	"hash"
 	"maps"
 	"slices"
 	"strconv"
@@ -143,34 +140,3 @@ func (r *Request) checkSize() error {
 }
 
 func (r *Request) labels() *Labels { return &Labels{r.Tag, r.Keys, r.Properties} }
-
-// hash identifies the request for idempotency: everything a client can say except the id, byte for byte.
-func (r *Request) hash() []byte {
-	h := sha256.New()
-	for _, field := range [][]byte{
-		[]byte(r.Kind), []byte(r.ShardKey), r.Payload, r.SelectorArg, r.LocalArg, []byte(r.Tag),
-	} {
-		writeField(h, field)
-	}
-	writeField(h, []byte(strconv.Itoa(len(r.Keys))))
-	for _, key := range r.Keys {
-		writeField(h, []byte(key))
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Properties)) {
-		writeField(h, []byte(name))
-		writeField(h, []byte(r.Properties[name]))
-	}
-	return h.Sum(nil)
-}
-
-// writeField writes a field so that no two lists of fields give the same bytes; nil and empty differ.
-func writeField(h hash.Hash, field []byte) {
-	length := int64(len(field))
-	if field == nil {
-		length = -1
-	}
-	var prefix [8]byte
-	binary.BigEndian.PutUint64(prefix[:], uint64(length)) //nolint:gosec // -1 marks an absent field
-	h.Write(prefix[:])
-	h.Write(field)
-}

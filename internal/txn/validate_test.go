@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 func valid() Request {
@@ -58,48 +56,4 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestHashTellsRequestsApart: two requests have one hash if and only if they are the same but for the id.
-func TestHashTellsRequestsApart(t *testing.T) {
-	part := rapid.SampledFrom([]string{"", "a", "b", "ab"})
-	raw := rapid.Custom(func(t *rapid.T) json.RawMessage {
-		if rapid.Bool().Draw(t, "absent") {
-			return nil
-		}
-		return json.RawMessage(part.Draw(t, "raw"))
-	})
-	request := rapid.Custom(func(t *rapid.T) Request {
-		return Request{
-			Kind: part.Draw(t, "kind"), ShardKey: part.Draw(t, "shard key"), Payload: raw.Draw(t, "payload"),
-			SelectorArg: raw.Draw(t, "selector_arg"), LocalArg: raw.Draw(t, "local_arg"), Tag: part.Draw(t, "tag"),
-			Keys:       rapid.SliceOfN(part, 0, 2).Draw(t, "keys"),
-			Properties: rapid.MapOfN(part, part, 0, 2).Draw(t, "properties"),
-		}
-	})
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := request.Draw(t, "a"), request.Draw(t, "b")
-		same := encode(t, a) == encode(t, b)
-		if got := string(a.hash()) == string(b.hash()); got != same {
-			t.Fatalf("equal hashes: %t, equal requests: %t", got, same)
-		}
-	})
-}
-
-// encode tells requests apart by other means than hash does.
-func encode(t *rapid.T, r Request) string {
-	absent := func(m json.RawMessage) any {
-		if m == nil {
-			return 0
-		}
-		return string(m)
-	}
-	if r.Keys == nil {
-		r.Keys = []string{}
-	}
-	text, err := json.Marshal([]any{r.Kind, r.ShardKey, absent(r.Payload), absent(r.SelectorArg), absent(r.LocalArg), r.Tag, r.Keys, r.Properties})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
