@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,6 +50,7 @@ type Options struct {
 	PostgresPort, NamesrvPort, BrokerPort int
 
 	Brokers        int               // how many masters, default 1: broker-a, broker-b, …
+	Slaves         bool              // each master has a slave, which copies it
 	BrokerConfig   map[string]string // further lines of every broker.conf; they win over ours
 	PostgresConfig map[string]string // further settings of postgresql.conf; they win over ours
 	JavaOptions    []string          // further JVM options of name server and brokers
@@ -73,6 +75,7 @@ type Stack struct {
 	postgres *Process
 	namesrv  *Process
 	brokers  []*Process
+	slaves   []*Process
 }
 
 // Start runs a stack and returns when it is ready: PostgreSQL answers a query and
@@ -167,9 +170,12 @@ func (s *Stack) run(ctx context.Context, owner *owner) error {
 func (s *Stack) define(c *cluster) {
 	s.postgres = s.newProcess(postgresSpec(s, c))
 	s.namesrv = s.newProcess(namesrvSpec(s))
-	s.brokers = nil
+	s.brokers, s.slaves = nil, nil
 	for i := range s.opts.Brokers {
 		s.brokers = append(s.brokers, s.newProcess(brokerSpec(s, i, nil)))
+		if s.opts.Slaves {
+			s.slaves = append(s.slaves, s.newProcess(slaveSpec(s, i)))
+		}
 	}
 }
 
@@ -190,7 +196,7 @@ func (s *Stack) startAll(ctx context.Context) error {
 }
 
 func (s *Stack) processes() []*Process {
-	return append([]*Process{s.postgres, s.namesrv}, s.brokers...)
+	return slices.Concat([]*Process{s.postgres, s.namesrv}, s.brokers, s.slaves)
 }
 
 func (s *Stack) killAll() {
@@ -205,7 +211,7 @@ func (s *Stack) killAll() {
 // consumer offsets of the last 5 s. Data stays in Dir.
 func (s *Stack) Stop(ctx context.Context) error {
 	group := new(errgroup.Group)
-	for _, p := range append([]*Process{s.postgres}, s.brokers...) {
+	for _, p := range slices.Concat([]*Process{s.postgres}, s.brokers, s.slaves) {
 		group.Go(func() error { return p.Stop(ctx) })
 	}
 	err := group.Wait()
@@ -248,6 +254,10 @@ func (s *Stack) Namesrv() *Process { return s.namesrv }
 
 // Broker is the i-th broker, from 0; its name is [BrokerName](i).
 func (s *Stack) Broker(i int) *Process { return s.brokers[i] }
+
+// Slave is the slave of the i-th broker, where there are slaves. A master waits for its slave if it is a SYNC_MASTER with
+// inSyncReplicas=2. After its start a slave may need 15 s to find its master, and to copy what it does not have.
+func (s *Stack) Slave(i int) *Process { return s.slaves[i] }
 
 // Dir is the stack's directory; its logs are in the directory log.
 func (s *Stack) Dir() string { return s.opts.Dir }

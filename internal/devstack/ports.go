@@ -22,6 +22,7 @@ type ports struct {
 	Postgres int   `json:"postgres"`
 	Namesrv  int   `json:"namesrv"`
 	Brokers  []int `json:"brokers"`
+	Slaves   []int `json:"slaves,omitempty"`
 }
 
 // choosePorts takes the configured ports, else the remembered, else free ones. A
@@ -37,16 +38,23 @@ func (d *stateDir) choosePorts(o Options) (ports, error) {
 		Namesrv:  c.choose("the name server", o.NamesrvPort, last.Namesrv, 0),
 	}
 	for i := range o.Brokers {
-		configured, remembered := 0, 0
+		configured := 0
 		if i == 0 {
 			configured = o.BrokerPort
 		}
-		if i < len(last.Brokers) {
-			remembered = last.Brokers[i]
+		p.Brokers = append(p.Brokers, c.choose(BrokerName(i), configured, at(last.Brokers, i), -2, 0, 1))
+		if o.Slaves {
+			p.Slaves = append(p.Slaves, c.choose(slaveName(i), 0, at(last.Slaves, i), -2, 0, 1))
 		}
-		p.Brokers = append(p.Brokers, c.choose(BrokerName(i), configured, remembered, -2, 0, 1))
 	}
 	return p, c.err
+}
+
+func at(list []int, i int) int {
+	if i < len(list) {
+		return list[i]
+	}
+	return 0
 }
 
 func (d *stateDir) keepPorts(p ports) error {

@@ -33,15 +33,15 @@ func (r *refusal) Error() string { return fmt.Sprintf("answered with code %d: %s
 // does after it has reported itself to the name server, when the name server knows
 // it at its address, and when it answers itself. The first condition is there
 // because the name server may for a moment still know the life before.
-func (s *Stack) brokerReady(ctx context.Context, i int) error {
-	if !s.brokers[i].booted() {
+func (s *Stack) brokerReady(ctx context.Context, p *Process, name, addr string) error {
+	if !p.booted() {
 		return errors.New("it has not said that it is up")
 	}
-	if err := s.registered(ctx, i); err != nil {
-		_ = s.remind(ctx, i) // if it does not help, the broker does it within 10 s
+	if err := s.registered(ctx, name, addr); err != nil {
+		_ = s.remind(ctx, addr) // if it does not help, the broker does it within 10 s
 		return err
 	}
-	_, err := request(ctx, s.brokerAddr(i), codeBrokerRuntimeInfo, "")
+	_, err := request(ctx, addr, codeBrokerRuntimeInfo, "")
 	if refused := new(refusal); errors.As(err, &refused) { // access control is on
 		return nil
 	}
@@ -55,11 +55,12 @@ func (s *Stack) namesrvReady(ctx context.Context) error {
 		return err
 	}
 	for i, broker := range s.brokers {
-		if !broker.booted() || s.registered(ctx, i) == nil {
+		name, addr := BrokerName(i), s.brokerAddr(i)
+		if !broker.booted() || s.registered(ctx, name, addr) == nil {
 			continue
 		}
-		if s.remind(ctx, i) == nil {
-			return s.registered(ctx, i)
+		if s.remind(ctx, addr) == nil {
+			return s.registered(ctx, name, addr)
 		}
 	}
 	return nil
@@ -69,25 +70,25 @@ func (p *Process) booted() bool { return strings.Contains(p.said(), "boot succes
 
 func (s *Stack) brokerAddr(i int) string { return fmt.Sprintf("127.0.0.1:%d", s.ports.Brokers[i]) }
 
-func (s *Stack) registered(ctx context.Context, i int) error {
+func (s *Stack) registered(ctx context.Context, name, addr string) error {
 	info, err := clusterInfo(ctx, s.Nameservers()[0])
 	if err != nil {
 		return fmt.Errorf("asking the name server: %w", err)
 	}
-	if !strings.Contains(info, `"`+BrokerName(i)+`"`) || !strings.Contains(info, `"`+s.brokerAddr(i)+`"`) {
-		return fmt.Errorf("the name server does not know %s at %s", BrokerName(i), s.brokerAddr(i))
+	if !strings.Contains(info, `"`+name+`"`) || !strings.Contains(info, `"`+addr+`"`) {
+		return fmt.Errorf("the name server does not know %s at %s", name, addr)
 	}
 	return nil
 }
 
 // remind makes a broker report itself to the name server now: it does so when its
 // permission is set, here to what it is (AdminBrokerProcessor.updateBrokerConfig).
-func (s *Stack) remind(ctx context.Context, i int) error {
+func (s *Stack) remind(ctx context.Context, addr string) error {
 	permission := "6" // read and write, the default
 	if configured := s.opts.BrokerConfig["brokerPermission"]; configured != "" {
 		permission = configured
 	}
-	_, err := request(ctx, s.brokerAddr(i), codeUpdateBrokerConfig, "brokerPermission="+permission+"\n")
+	_, err := request(ctx, addr, codeUpdateBrokerConfig, "brokerPermission="+permission+"\n")
 	return err
 }
 

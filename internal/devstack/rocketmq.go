@@ -74,13 +74,30 @@ func namesrvSpec(s *Stack) spec {
 	return sp
 }
 
+func slaveName(i int) string { return BrokerName(i) + "-slave" }
+
 // brokerSpec is the i-th broker; the lines of extra win over all others.
 func brokerSpec(s *Stack, i int, extra map[string]string) spec {
-	name, port := BrokerName(i), s.ports.Brokers[i]
+	lines := map[string]string{}
+	maps.Copy(lines, s.opts.BrokerConfig)
+	maps.Copy(lines, extra)
+	return masterOrSlave(s, i, BrokerName(i), s.ports.Brokers[i], lines, func() *Process { return s.brokers[i] })
+}
+
+// slaveSpec is the slave of the i-th broker. A name server tells it where its master is when it registers.
+func slaveSpec(s *Stack, i int) spec {
+	lines := map[string]string{}
+	maps.Copy(lines, s.opts.BrokerConfig)
+	lines["brokerRole"], lines["brokerId"] = "SLAVE", "1"
+	return masterOrSlave(s, i, slaveName(i), s.ports.Slaves[i], lines, func() *Process { return s.slaves[i] })
+}
+
+// masterOrSlave is a broker process of that name; further lines of its configuration win over those that all have.
+func masterOrSlave(s *Stack, i int, name string, port int, lines map[string]string, process func() *Process) spec {
 	store := s.dir.join("rocketmq", name, "store")
 	config := map[string]string{
 		"brokerClusterName":        "DefaultCluster",
-		"brokerName":               name,
+		"brokerName":               BrokerName(i),
 		"brokerId":                 "0",
 		"namesrvAddr":              s.Nameservers()[0],
 		"brokerIP1":                "127.0.0.1",
@@ -99,10 +116,11 @@ func brokerSpec(s *Stack, i int, extra map[string]string) spec {
 		"cleanFileForciblyEnable": "false", // a disk filled by others must not cost messages
 		"enablePropertyFilter":    "true",  // consumers may filter by SQL92; off by default
 	}
-	maps.Copy(config, s.opts.BrokerConfig)
-	maps.Copy(config, extra)
+	maps.Copy(config, lines)
 	sp := rocketmqSpec(s, name, "org.apache.rocketmq.broker.BrokerStartup", []string{"-Xms64m", "-Xmx512m"}, config)
-	sp.ready = func(ctx context.Context) error { return s.brokerReady(ctx, i) }
+	sp.ready = func(ctx context.Context) error {
+		return s.brokerReady(ctx, process(), BrokerName(i), fmt.Sprintf("127.0.0.1:%d", port))
+	}
 	// The broker removes this file when its store is closed, and then waits 3 s more
 	// for a client thread.
 	sp.settled = func() bool {
