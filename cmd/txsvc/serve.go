@@ -95,6 +95,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	if err != nil {
 		return err
 	}
+	registry.MustRegister(rocketmq.NewCollector(mq))
 	topics, err := buildTopics(s.file)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	flow.MaxInFlight = s.MaxInFlight
 	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
-	ready := readiness{store, mq, router}
+	ready := readiness{store, mq, router, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}
 	handler, err := http.New(http.Config{
 		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
 	})
@@ -183,10 +184,11 @@ type readiness struct {
 	store  *localtx.Store
 	mq     *rocketmq.Client
 	router *routing.Router
+	spared bool // there are kinds that go on without half messages
 }
 
 // Ready implements http.Readiness. One broker of several that is away only degrades the service: keys of its queues are
-// sent to others, or refused, as their selectors say.
+// sent to others, or refused, as their selectors say. So does one that stores no half messages, where kinds go on without.
 func (r readiness) Ready(ctx context.Context) []http.Check {
 	db := http.Check{Name: "database", OK: true}
 	if err := r.store.Check(ctx); err != nil {
@@ -196,7 +198,7 @@ func (r readiness) Ready(ctx context.Context) []http.Check {
 	others := slices.ContainsFunc(brokers, func(c rocketmq.Check) bool { return c.Err == nil && isBroker(c) })
 	checks := []http.Check{db}
 	for _, c := range brokers {
-		checks = append(checks, toCheck(c.Name, c.Err, c.Detail, isBroker(c) && others))
+		checks = append(checks, toCheck(c.Name, c.Err, c.Detail, isBroker(c) && (others || c.Half && r.spared)))
 	}
 	for _, topic := range r.router.Topics() {
 		h := r.router.Health(ctx, topic)

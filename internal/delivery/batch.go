@@ -226,7 +226,7 @@ func (s *sending) turnBack(ctx context.Context, claims []txn.Claim) {
 }
 
 func (s *sending) transmit(ctx context.Context, claims []txn.Claim) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, txn.AnswerTimeout)
 	defer cancel()
 	before := claims[0].Lease.WriteBefore
 	if len(claims) == 1 {

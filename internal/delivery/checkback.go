@@ -12,7 +12,7 @@ import (
 func (r *Resolver) Checkback(ctx context.Context, m txn.Message, h txn.Half) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if m.TxID == "" && m.Kind == markKind {
+	if m.TxID == "" && m.Kind == txn.MarkKind {
 		r.rollback(ctx, h)
 		return
 	}

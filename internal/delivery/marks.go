@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// markKind is the TX_KIND of marks, which have no TX_ID.
-	markKind = "-mark"
 	// markEvery is how long a mark is looked for before another one is put behind it: it may be lost.
 	markEvery = 5 * time.Second
 	// marksKept bounds how many are looked for at once.
@@ -77,7 +75,7 @@ func (r *Resolver) followIndex(ctx context.Context, broker string) error {
 	}
 	before := time.Now()
 	half, err := r.broker.SendHalf(ctx, txn.Message{
-		Topic: topic, Queue: txn.Queue{Broker: broker}, Kind: markKind, UniqKey: r.broker.NewUniqKey(), Body: []byte("{}"),
+		Topic: topic, Queue: txn.Queue{Broker: broker}, Kind: txn.MarkKind, UniqKey: r.broker.NewUniqKey(), Body: []byte("{}"),
 	})
 	if err != nil {
 		return err

@@ -66,6 +66,8 @@ type Broker interface {
 	// Indexed says whether the broker's index knows a half message, also one that was ended. Errors wrap txn.ErrNotTold when the
 	// broker answered and did not tell.
 	Indexed(ctx context.Context, h txn.Half) (bool, error)
+	// Stores is false while a broker is known not to store what it is sent, or not as safely as it was told to.
+	Stores(broker string) bool
 	// Brokers returns the names of the masters that are known.
 	Brokers() []string
 }

@@ -223,11 +223,11 @@ func (r *relay) slot() (release func()) {
 	return func() { <-r.slots }
 }
 
-// usable says whether the broker answers and nothing is known against the topic; the caller holds the mutex.
+// usable says whether the broker answers and stores what it is sent, and nothing is known against the topic; the caller holds the mutex.
 func (r *relay) usable(name txn.Group) bool {
 	now := time.Now()
 	t := r.trouble[name]
-	return r.evidence.answering(name.Broker, now) && (t == nil || now.After(t.until))
+	return r.evidence.answering(name.Broker, now) && r.broker.Stores(name.Broker) && (t == nil || now.After(t.until))
 }
 
 // brokers returns those that can be used for the topic.

@@ -268,19 +268,10 @@ func (r *Resolver) failed(ctx context.Context, c txn.Claim, path string, err err
 
 // reason is what the row says of an error, and with it GET: nothing that is not for everybody.
 func reason(err error) string {
-	e, ok := errors.AsType[*txn.Error](err)
-	switch {
-	case ok:
+	if e, ok := errors.AsType[*txn.Error](err); ok {
 		return e.Detail
-	case errors.Is(err, txn.ErrBusy):
-		return "the broker is busy"
-	case errors.Is(err, txn.ErrReplyMissing):
-		return "the broker did not answer"
-	case errors.Is(err, txn.ErrNotSent):
-		return "the broker could not be reached, or did not take the message"
-	default:
-		return "the broker could not be asked about the message"
 	}
+	return txn.Why(err)
 }
 
 func (r *Resolver) putBack(ctx context.Context, c txn.Claim, wait time.Duration, reason string) {

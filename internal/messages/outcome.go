@@ -48,11 +48,11 @@ func sendError(err error, list []txn.Message) error {
 	case errors.Is(err, txn.ErrReplyMissing):
 		return &txn.Error{
 			Code: txn.CodeUnconfirmed, Cause: err, MessageIDs: ids(list),
-			Detail: "the broker was asked to store this in queue " + list[0].Queue.String() +
-				" and did not answer in time: it may be stored, now or later; sending it again may make a second one",
+			Detail: "it is not known whether this is stored in queue " + list[0].Queue.String() + ": " + txn.Why(err) +
+				". It may be stored, now or later; sending it again may make a second one",
 		}
 	case errors.Is(err, txn.ErrNotSent):
-		return txn.BrokerUnavailable(err, "the broker did not take this for queue %s; nothing was sent", list[0].Queue)
+		return txn.BrokerUnavailable(err, "the broker did not take this for queue %s: %s; nothing was sent", list[0].Queue, txn.Why(err))
 	default:
 		return nothingSent(err)
 	}

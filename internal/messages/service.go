@@ -53,7 +53,7 @@ type Config struct {
 // DefaultConfig returns the limits used when nothing is configured.
 func DefaultConfig() Config {
 	return Config{
-		MaxInFlight: 1024, SendTimeout: 3 * time.Second, Attempts: 2,
+		MaxInFlight: 1024, SendTimeout: txn.AnswerTimeout, Attempts: 2,
 		AsyncTimeout: 30 * time.Second, MaxWaiting: 10_000, MaxWaitingBytes: 64 << 20,
 	}
 }

@@ -96,8 +96,12 @@ func sendError(topic string, err error) error {
 	if !ok {
 		return callError(err)
 	}
+	err = answered(err)
 	s := sayingOf(answer)
 	text := strings.Replace(s.text, "%s", topic, 1)
+	if answer.Code == remoting.CodeNoPermission || s.means == forbidden {
+		text += ": " + txn.Why(err)
+	}
 	switch s.means {
 	case invalid:
 		e := txn.Invalid(txn.FieldError{Pointer: s.pointer, Message: text})

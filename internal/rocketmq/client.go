@@ -50,6 +50,12 @@ type Client struct {
 	half   halfSender
 	log    *slog.Logger
 
+	breakers sync.Map // by broker
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+
 	mu     sync.RWMutex
 	queues map[string]queueList // by topic
 
@@ -76,6 +82,7 @@ func New(c Config) (*Client, error) {
 	}
 	client := &Client{remote: remote, log: c.Logger, queues: make(map[string]queueList), readings: make(map[readingOf]*reading)}
 	client.settings.known = make(map[topicAt]setting)
+	client.ctx, client.cancel = context.WithCancel(context.Background())
 	switch c.Transport {
 	case TransportNative:
 		client.half = native{remote}
@@ -109,6 +116,10 @@ func (c *Client) Start(ctx context.Context, topics []string, handle CheckbackHan
 
 // Close unregisters from all brokers and closes the connections.
 func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	c.cancel() // no trial begins any more
+	c.mu.Unlock()
+	c.loops.Wait()
 	c.half.close()
 	return c.remote.Close(ctx)
 }
@@ -118,7 +129,16 @@ func (c *Client) NewUniqKey() string { return remoting.UniqKey() }
 
 // SendHalf stores one half message; see txn.Broker.
 func (c *Client) SendHalf(ctx context.Context, m txn.Message) (txn.Half, error) {
+	if err := c.admit(m.Queue.Broker); err != nil {
+		return txn.Half{}, err
+	}
+	return c.storeHalf(ctx, m)
+}
+
+func (c *Client) storeHalf(ctx context.Context, m txn.Message) (txn.Half, error) {
+	sent := time.Now()
 	result, err := c.half.sendHalf(ctx, &m)
+	c.observe(&m, sent, result.Status, err)
 	if err != nil {
 		return txn.Half{}, sendError(m.Topic, err)
 	}
@@ -130,7 +150,7 @@ func (c *Client) SendHalf(ctx context.Context, m txn.Message) (txn.Half, error) 
 		if err := c.takeBack(ctx, h); err != nil {
 			c.log.InfoContext(ctx, "rollback not confirmed, left to a check-back", "message_id", h.UniqKey, "error", err)
 		}
-		return txn.Half{}, fmt.Errorf("half message stored with %s only: %w", result.Status, txn.ErrNotSent)
+		return txn.Half{}, fmt.Errorf("half message stored with %s only: %w", result.Status, storedWith(result.Status, txn.ErrNotSent))
 	}
 	return h, nil
 }
@@ -223,6 +243,7 @@ func endError(err error) error {
 	if !ok {
 		return callError(err)
 	}
+	err = answered(err)
 	switch answer.Code {
 	case remoting.CodeSystemBusy, remoting.CodeServiceUnavailable, remoting.CodeIllegalOperation, remoting.CodeMessageIllegal,
 		remoting.CodeNoPermission, remoting.CodeSlaveNotAvailable:

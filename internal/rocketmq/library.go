@@ -23,7 +23,7 @@ import (
 
 // libraryTimeout bounds one send; the library repeats nothing (WithRetry(0)): a repetition would store the same UNIQ_KEY
 // twice, and each attempt of ours is a new message.
-const libraryTimeout = 3 * time.Second
+const libraryTimeout = txn.AnswerTimeout
 
 // noCompression is a body size beyond which the library would compress: none that the broker accepts.
 const noCompression = 1 << 30

@@ -11,7 +11,9 @@ import (
 
 // Publish stores messages without a transaction, all of one topic and queue, at least one; see messages.Broker.
 func (c *Client) Publish(ctx context.Context, list []txn.Message) (txn.SendStatus, error) {
+	sent := time.Now()
 	result, err := c.publish(ctx, list)
+	c.observe(&list[0], sent, result.Status, err)
 	if err != nil {
 		return "", sendError(list[0].Topic, err)
 	}

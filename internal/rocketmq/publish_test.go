@@ -161,9 +161,17 @@ func TestPublishToBrokersWithOtherSettings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config map[string]string
 		want   txn.SendStatus
+		half   string // what the broker says to half messages
+		slow   bool   // as it does to others
 	}{
-		"no slave":  {map[string]string{"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "100"}, txn.FlushSlaveTimeout},
-		"slow disk": {map[string]string{"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "-1000"}, txn.FlushDiskTimeout},
+		"no slave": {
+			map[string]string{"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "100"}, txn.FlushSlaveTimeout,
+			"FLUSH_SLAVE_TIMEOUT (no slave confirmed it in time)", true,
+		},
+		"slow disk": {
+			map[string]string{"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "-1000", "rejectTransactionMessage": "true"}, txn.FlushDiskTimeout,
+			"NO_PERMISSION (the broker sending transaction message is forbidden)", false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.config["timerWheelEnable"], tc.config["maxMessageSize"] = "false", "65536"
@@ -187,8 +195,38 @@ func TestPublishToBrokersWithOtherSettings(t *testing.T) {
 				t.Errorf("large batch: got %v, want payload_too_large", err)
 			}
 			f.awaitVisible(f.plain(0).Queue, stored)
+			f.awaitOpenBreaker(tc.half, tc.slow)
 		})
 	}
+}
+
+// awaitOpenBreaker sends half messages until they are not sent any more, and looks at what is said of that.
+func (f *fixture) awaitOpenBreaker(why string, slow bool) {
+	f.t.Helper()
+	broker := f.message(0).Queue.Broker
+	eventually(f.t, 30*time.Second, func() error {
+		_, err := f.client.SendHalf(f.t.Context(), f.message(0))
+		for _, check := range f.client.Check(f.t.Context(), nil) {
+			if e, ok := errors.AsType[*txn.Error](err); ok && check.Half && strings.Contains(e.Detail, why) && strings.Contains(check.Err.Error(), why) {
+				return nil
+			}
+		}
+		return fmt.Errorf("got %w, want %q, in the check of the broker, too", err, why)
+	})
+	if f.client.Stores(broker) == slow {
+		f.t.Errorf("normal messages may be sent: %t", slow)
+	}
+	b := f.client.breakerOf(broker)
+	first := b.trials.Load()
+	eventually(f.t, 30*time.Second, func() error { // the service's own half messages are all that is sent
+		if _, err := f.client.SendHalf(f.t.Context(), f.message(0)); err == nil || !strings.Contains(err.Error(), "no half message could be stored by") {
+			f.t.Fatalf("got %v, want that it is not sent", err)
+		}
+		if got := b.trials.Load(); got < first+2 {
+			return fmt.Errorf("%d trials", got-first)
+		}
+		return nil
+	})
 }
 
 // publishUntil publishes until the broker answers with the status, and returns how often: a flush may be faster than the

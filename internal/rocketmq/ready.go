@@ -11,6 +11,7 @@ type Check struct {
 	Name   string
 	Err    error
 	Detail string
+	Half   bool // with Err: the broker answers, and what it does not do is store half messages
 }
 
 // Check looks at the name servers, the brokers and the topics.
@@ -21,6 +22,9 @@ func (c *Client) Check(ctx context.Context, topics []string) []Check {
 		check := Check{Name: "broker:" + b.Name, Err: b.Err}
 		if !b.Ready() && check.Err == nil {
 			check.Err = fmt.Errorf("no heartbeat was answered yet")
+		}
+		if o := c.breakerOf(b.Name).outage.Load(); o != nil && check.Err == nil {
+			check.Err, check.Half = o.error(b.Name), true
 		}
 		checks = append(checks, check)
 	}

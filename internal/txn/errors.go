@@ -120,6 +120,34 @@ var (
 	ErrNotTold = errors.New("not told")
 )
 
+// BrokerAnswer is in the error of a request to which the broker gave another answer than was hoped for. Words are for
+// everybody: RocketMQ's name of the answer, and as much of the broker's remark as holds no address and nothing that was sent.
+type BrokerAnswer struct {
+	Words string
+	Cause error
+}
+
+// Error returns what the cause says, which is for the log.
+func (a *BrokerAnswer) Error() string { return a.Cause.Error() }
+
+// Unwrap returns the cause.
+func (a *BrokerAnswer) Unwrap() error { return a.Cause }
+
+// Why says in words for everybody why a broker did not do what it was asked to. They begin with "the broker".
+func Why(err error) string {
+	answer, ok := errors.AsType[*BrokerAnswer](err)
+	switch {
+	case ok:
+		return "the broker answered " + answer.Words
+	case errors.Is(err, ErrReplyMissing):
+		return "the broker did not answer in time"
+	case errors.Is(err, ErrNotSent):
+		return "the broker could not be reached"
+	default:
+		return "the broker could not be asked"
+	}
+}
+
 // retryAfter is what a 503 tells clients to wait; long enough for a broker's route to be renewed.
 const retryAfter = 2 * time.Second
 

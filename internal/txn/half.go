@@ -53,10 +53,14 @@ func (s *Service) withoutHalf(a *Attempt) {
 	a.Half = Half{UniqKey: a.Message.UniqKey, Broker: a.Route.Queue.Broker, CommitLogOffset: NoHalf, QueueOffset: NoHalf}
 }
 
+// slowHalf is how long half messages may have taken before a kind that can do without one does without another try.
+const slowHalf = time.Second
+
 // sendHalf stores a half message for the attempt. A try whose reply is missing may have left one behind: it has another
 // UNIQ_KEY than the next, no row will ever name it, and the broker's check-back rolls it back.
 func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
 	var err error
+	began := time.Now()
 	for attempt, busy := 0, 0; attempt < s.config.HalfAttempts; {
 		a.Message = message(a, s.broker.NewUniqKey())
 		if a.Half, err = s.storeHalf(ctx, a.Message); err == nil {
@@ -67,7 +71,7 @@ func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
 		case errors.Is(err, ErrBusy) && patient: // a cold or loaded broker takes more in a moment
 			time.Sleep(pause)
 			busy++
-		case errors.Is(err, ErrReplyMissing) && a.Kind.Fallback: // it took its time already
+		case a.Kind.Fallback && time.Since(began) > slowHalf:
 			attempt = s.config.HalfAttempts
 		case errors.Is(err, ErrNotSent), errors.Is(err, ErrReplyMissing):
 			attempt++
@@ -78,7 +82,7 @@ func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
 	if _, ok := errors.AsType[*Error](err); ok {
 		return beforeAnything(err)
 	}
-	return BrokerUnavailable(err, "no half message could be stored in queue %s; nothing was changed", a.Route.Queue)
+	return BrokerUnavailable(err, "no half message could be stored in queue %s: %s; nothing was changed", a.Route.Queue, Why(err))
 }
 
 func (s *Service) storeHalf(ctx context.Context, m Message) (Half, error) {

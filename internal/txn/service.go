@@ -22,12 +22,16 @@ type Config struct {
 	TurnTimeout  time.Duration // to wait for earlier messages of an ordered one's line before the resolver takes over
 }
 
+// AnswerTimeout is how long the broker's answer to a message is waited for. A broker whose slave does not confirm in time says
+// so after 3 s (slaveTimeout), and that answer should be there before nobody waits for it any more.
+const AnswerTimeout = 3500 * time.Millisecond
+
 // DefaultConfig returns the limits used when nothing is configured.
 func DefaultConfig() Config {
 	return Config{
 		MaxInFlight:  1024,
 		HalfAttempts: 2,
-		HalfTimeout:  3 * time.Second,
+		HalfTimeout:  AnswerTimeout,
 		EndTimeout:   2 * time.Second,
 		AbortTimeout: time.Second,
 		TurnTimeout:  500 * time.Millisecond,
