@@ -195,9 +195,9 @@ func TestAsyncKeepsOrder(t *testing.T) {
 // what comes of it.
 func TestBrokerStopped(t *testing.T) {
 	t.Parallel()
-	stack := stacktest.Private(t, devstack.Options{})
+	stack := stacktest.Private(t, devstack.Options{BrokerConfig: stacktest.Patient(nil)}) // else it may drop what it finds when it wakes
 	f := newFixture(t, stack.Nameservers(), selector.Spec{Type: selector.TypeRoundRobin}, func(c *messages.Config) {
-		c.SendTimeout, c.MaxWaiting, c.MaxWaitingBytes, c.MaxInFlight = 500*time.Millisecond, 100, 1<<20, 8
+		c.SendTimeout, c.MaxWaiting, c.MaxWaitingBytes, c.MaxInFlight = 2*time.Second, 100, 1<<20, 8
 	})
 	f.send(f.request("k", "before"))
 	stack.Broker(0).Pause()

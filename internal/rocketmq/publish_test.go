@@ -263,7 +263,7 @@ func TestBatchSize(t *testing.T) {
 // written never is.
 func TestPublishToAStoppedBroker(t *testing.T) {
 	t.Parallel()
-	stack := stacktest.Private(t, devstack.Options{})
+	stack := stacktest.Private(t, devstack.Options{BrokerConfig: stacktest.Patient(nil)}) // else it may drop what it finds when it wakes
 	f := newFixture(t, stack.Nameservers(), TransportNative, nil)
 	f.publish(f.plain(0))
 	stack.Broker(0).Pause()
