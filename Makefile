@@ -14,9 +14,10 @@ run: ## run PostgreSQL, RocketMQ and the service on this machine; data is kept i
 	go build -o bin/txsvc ./cmd/txsvc
 	@exec bin/txsvc dev
 
-test: ## run all tests; they start the PostgreSQL and RocketMQ that they need
+test: ## run all tests; what they need beside Go, Java and Maven is fetched, and started
+	@.ci/tools
 	go build -o bin/withstack ./internal/devstack/withstack
-	@exec bin/withstack go test $(TEST_FLAGS) ./...
+	@PATH="$$(.ci/tools --path):$$PATH" exec bin/withstack go test $(TEST_FLAGS) ./...
 
 faults: ## break everything, again and again, and count what consumers see: an hour (see docs/guarantees.md); FAULTS="-each 2" is shorter
 	go build -o bin/faults ./internal/faults/cmd
