@@ -65,7 +65,14 @@ func destination(topic string, spec selector.Spec, ordered bool) (txn.Destinatio
 	default:
 		onChange = txn.OnChangeRemap
 	}
-	return txn.Destination{Topic: topic, Selector: s, OnChange: onChange}, nil
+	d := txn.Destination{Topic: topic, Selector: s, OnChange: onChange, Java: spec.Type == selector.TypeJavaHash}
+	if ordered {
+		d.Selector = selector.ByKey(s)
+		if d.Keeps, err = spec.Text(); err != nil {
+			return d, fmt.Errorf("the selector of topic %s: %w", topic, err)
+		}
+	}
+	return d, nil
 }
 
 // keptBodies returns the names of the kinds that keep their bodies.

@@ -179,6 +179,18 @@ func (c *routeShowCommand) list(ctx context.Context, out output, d txn.Destinati
 		}
 		return queues, nil
 	}
+	if d.Java {
+		err := c.connected(ctx, out, func(mq *rocketmq.Client) error {
+			java, err := mq.JavaQueues(ctx, c.Topic)
+			if java.Order != "" || d.OnChange != txn.OnChangeRefuse {
+				queues = java.Queues
+			}
+			return told(err)
+		})
+		if err != nil || len(queues) > 0 {
+			return queues, err
+		}
+	}
 	if d.OnChange == txn.OnChangeRefuse && c.DatabaseURL != "" {
 		err := c.withStore(ctx, out, func(store *localtx.Store) error {
 			lists, err := store.AcceptedQueues(ctx, []string{c.Topic})

@@ -44,8 +44,13 @@ func (c *routeAcceptCommand) Run(ctx context.Context, out output) error {
 		if err != nil {
 			return err
 		}
+		users := refusing(plain, kinds)
+		keeps, err := keptSelector(ctx, mq, users)
+		if err != nil {
+			return err
+		}
 		return c.withStore(ctx, out, func(store *localtx.Store) error {
-			return c.accept(ctx, out.stdout, store, refusing(plain, kinds), queues)
+			return c.accept(ctx, out.stdout, store, users, queues, keeps)
 		})
 	})
 }
@@ -80,7 +85,23 @@ func refusing(plain txn.Destination, kinds []*txn.Kind) map[string]txn.Destinati
 	return found
 }
 
-func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *localtx.Store, users map[string]txn.Destination, queues []txn.Queue) error {
+// keptSelector returns the text of the selector of ordered messages, which all ordered kinds of a topic share; empty when
+// there are none.
+func keptSelector(ctx context.Context, mq *rocketmq.Client, users map[string]txn.Destination) (string, error) {
+	for _, d := range users {
+		if d.Keeps == "" {
+			continue
+		}
+		if !d.Java {
+			return routing.Keeps(d, ""), nil
+		}
+		java, err := mq.JavaQueues(ctx, d.Topic)
+		return routing.Keeps(d, java.Order), told(err)
+	}
+	return "", nil
+}
+
+func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *localtx.Store, users map[string]txn.Destination, queues []txn.Queue, keeps string) error {
 	lists, err := store.AcceptedQueues(ctx, []string{c.Topic})
 	if err != nil {
 		return err
@@ -90,20 +111,32 @@ func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *loc
 	if len(users) == 0 {
 		fmt.Fprintln(w, "no selector of the topic has on_change: refuse: the list is kept, and not used")
 	}
-	if slices.Equal(before.Queues, queues) {
+	other := keeps != "" && before.Selector != "" && keeps != before.Selector
+	if other {
+		fmt.Fprintf(w, "selector of ordered messages\n  before  %s\n  after   %s\n", before.Selector, keeps)
+	}
+	if slices.Equal(before.Queues, queues) && !other {
 		fmt.Fprintln(w, "nothing changes")
 		return nil
 	}
-	writeMoves(w, users, before.Queues, queues)
+	if other {
+		fmt.Fprintln(w, "moves   keys of ordered kinds, how many cannot be told: another selector chose before")
+	} else {
+		writeMoves(w, users, before.Queues, queues)
+	}
 	if c.DryRun {
 		return nil
 	}
-	list, err := store.Accept(ctx, c.Topic, queues, before.Version, c.Pause)
+	list, err := store.Accept(ctx, c.Topic, queues, keeps, before.Version, c.Pause)
 	if errors.Is(err, localtx.ErrOtherVersion) {
 		return fmt.Errorf("%w: run the command again, and look at what it shows", err)
 	}
 	if err != nil {
 		return err
+	}
+	if list.Pause > 0 && other {
+		fmt.Fprintf(w, "accepted as version %d; in use in %s, ordered messages of the topic are refused until then\n", list.Version, list.Pause.Round(time.Second))
+		return nil
 	}
 	if list.Pause > 0 {
 		fmt.Fprintf(w, "accepted as version %d; in use in %s, keys that move are refused until then\n", list.Version, list.Pause.Round(time.Second))

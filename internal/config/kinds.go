@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/txsvc/txsvc/internal/nearest"
 	"github.com/txsvc/txsvc/internal/payload"
 	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // Bounds of the times of a kind. A broker that waits longer than an hour before its first check-back is a typing error.
@@ -69,11 +71,27 @@ func (r *reader) checkDeclared(file *File) {
 	}
 }
 
-// checkOrder refuses an order that no consumer could see: it reads each queue by itself.
+// checkOrder refuses an order that no consumer could see: it reads each queue by itself. Messages of all ordered kinds of a
+// topic stand in one line per key, so they need one selector.
 func (r *reader) checkOrder(file *File) {
+	type choice struct{ kind, text string }
+	first := make(map[string]choice) // by topic
 	for _, e := range r.ordered {
-		if file.Kinds[e.name].Selector.Type == selector.TypeRoundRobin {
-			r.problem(e.field, "needs a selector that keeps a shard key in one queue; round_robin does not")
+		kind := file.Kinds[e.name]
+		if why := kind.Selector.SplitsKeys(); why != "" {
+			r.problem(e.field, "needs a selector that keeps a shard key in one queue; %s", why)
+			continue
+		}
+		text, err := kind.Selector.Text()
+		if err != nil {
+			continue // told already, where the selector is
+		}
+		text += string(cmp.Or(kind.Selector.OnChange, txn.OnChangeRefuse))
+		switch other, ok := first[kind.Topic]; {
+		case !ok:
+			first[kind.Topic] = choice{e.name, text}
+		case other.text != text:
+			r.problem(e.field, "needs the selector of the kind %s, which is ordered, too, and has the same topic: one key would go to two queues", other.kind)
 		}
 	}
 }

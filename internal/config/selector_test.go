@@ -65,7 +65,7 @@ func TestParseRefusesSelectors(t *testing.T) {
 		head  = "type: lanes\nby: selector_arg\n"
 		queue = "must be a queue's id, or broker and id like broker-a:0"
 		name  = "the name of a lane has at most 64 letters, digits and . _ - and begins with a letter or a digit"
-		by    = "must be selector_arg, header:NAME or payload:/json/pointer"
+		by    = "must be selector_arg, shard_key, header:NAME or payload:/json/pointer"
 		ptr   = "payload: is followed by a JSON Pointer, like payload:/tenant: it begins with / and has ~ only as ~0 and ~1"
 		head2 = "header: is followed by the name of a header, like header:X-Lane"
 		known = "there are consistent, hash, java_hash, lanes, queue, round_robin"

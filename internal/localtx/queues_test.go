@@ -37,7 +37,7 @@ func TestFirstListIsOne(t *testing.T) {
 			if i%2 == 1 {
 				mine = queues("broker-a:0", "broker-b:0")
 			}
-			if lists[i], err = e.store.AcceptFirst(t.Context(), "orders", mine); err != nil {
+			if lists[i], err = e.store.AcceptFirst(t.Context(), "orders", mine, ""); err != nil {
 				t.Error(err)
 			}
 		})
@@ -67,7 +67,7 @@ func TestAcceptance(t *testing.T) {
 	one, two, three := queues("b:0"), queues("b:0", "b:1"), queues("b:0", "b:1", "b:2")
 	accept := func(list []txn.Queue, version int64, pause time.Duration) txn.AcceptedQueues {
 		t.Helper()
-		accepted, err := e.store.Accept(t.Context(), "orders", list, version, pause)
+		accepted, err := e.store.Accept(t.Context(), "orders", list, "", version, pause)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestAcceptance(t *testing.T) {
 		t.Errorf("the first list: got %+v, want it in use at once", got)
 	}
 	for _, version := range []int64{0, 2} {
-		if _, err := e.store.Accept(t.Context(), "orders", two, version, 0); !errors.Is(err, localtx.ErrOtherVersion) {
+		if _, err := e.store.Accept(t.Context(), "orders", two, "", version, 0); !errors.Is(err, localtx.ErrOtherVersion) {
 			t.Errorf("in place of version %d: got %v, want ErrOtherVersion", version, err)
 		}
 	}

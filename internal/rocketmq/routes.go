@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
@@ -20,17 +22,39 @@ const (
 
 // queueList is what a route says, made once for each route.
 type queueList struct {
-	route *remoting.Route
-	list  []txn.Queue
+	route   *remoting.Route
+	list    []txn.Queue
+	java    txn.JavaQueues
+	javaErr error
 }
 
 // Queues returns the topic's queues that can be written and are read by consumers, sorted, by the name servers' latest
 // answer. The list is shared and must not be changed; it is the same slice for as long as the queues are the same. An *Error
 // with CodeBrokerUnavailable says that there is none; it wraps txn.ErrNoQueue when that is known to be so.
 func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) {
+	known, err := c.listed(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	if len(known.list) == 0 {
+		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no queue that can be written and is read by consumers", topic)
+	}
+	return known.list, nil
+}
+
+// JavaQueues returns the list from which producers in Java choose; see routing.Broker. It is shared and must not be changed.
+func (c *Client) JavaQueues(ctx context.Context, topic string) (txn.JavaQueues, error) {
+	known, err := c.listed(ctx, topic)
+	if err != nil {
+		return txn.JavaQueues{}, err
+	}
+	return known.java, known.javaErr
+}
+
+func (c *Client) listed(ctx context.Context, topic string) (queueList, error) {
 	route, err := c.remote.Route(ctx, topic)
 	if err != nil {
-		return nil, routeError(topic, err)
+		return queueList{}, routeError(topic, err)
 	}
 	c.mu.RLock()
 	known := c.queues[topic]
@@ -38,10 +62,7 @@ func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) 
 	if known.route != route {
 		known = c.renewed(topic, route)
 	}
-	if len(known.list) == 0 {
-		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no queue that can be written and is read by consumers", topic)
-	}
-	return known.list, nil
+	return known, nil
 }
 
 func (c *Client) renewed(topic string, route *remoting.Route) queueList {
@@ -51,8 +72,46 @@ func (c *Client) renewed(topic string, route *remoting.Route) queueList {
 	if before := c.queues[topic].list; slices.Equal(before, list) {
 		list = before
 	}
-	c.queues[topic] = queueList{route, list}
+	java, javaErr := javaQueues(route)
+	if before := c.queues[topic].java.Queues; slices.Equal(before, java.Queues) {
+		java.Queues = before
+	}
+	c.queues[topic] = queueList{route, list, java, javaErr}
 	return c.queues[topic]
+}
+
+// javaQueues does what MQClientInstance.topicRouteData2TopicPublishInfo does: an order topic's list is made of its
+// orderTopicConf alone, in the order and with the numbers that are there, whether their brokers are or not; another topic's
+// has all queues that can be written.
+func javaQueues(route *remoting.Route) (txn.JavaQueues, error) {
+	java := txn.JavaQueues{Order: route.Order}
+	switch {
+	case route.Order != "":
+		for part := range strings.SplitSeq(strings.TrimRight(route.Order, ";"), ";") {
+			items := strings.Split(part, ":")
+			n, err := strconv.Atoi(items[min(1, len(items)-1)])
+			if len(items) < 2 || err != nil {
+				return java, txn.BrokerUnavailable(err,
+					"topic %s has an order configuration that no Java client can read either: it is like broker-a:4;broker-b:4", route.Topic)
+			}
+			for id := range n {
+				java.Queues = append(java.Queues, txn.Queue{Broker: items[0], ID: id})
+			}
+		}
+	case route.Static:
+		return java, txn.BrokerUnavailable(nil, "topic %s is a static one: java_hash does not know which of its queues producers in Java choose", route.Topic)
+	default:
+		for _, q := range route.Queues {
+			for id := range q.Writable() {
+				java.Queues = append(java.Queues, txn.Queue{Broker: q.Broker, ID: id})
+			}
+		}
+		slices.SortFunc(java.Queues, txn.Queue.Compare)
+	}
+	if len(java.Queues) == 0 {
+		return java, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no queue that producers in Java would choose", route.Topic)
+	}
+	return java, nil
 }
 
 func usable(route *remoting.Route) []txn.Queue {

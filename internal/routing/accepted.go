@@ -8,16 +8,36 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// acceptedOf returns the topic's accepted list. The first use of a topic that has none records the live one, when no
-// broker of the topic is missing. One asks the database at a time, and the others share what it is told.
-func (r *Router) acceptedOf(ctx context.Context, v *view, live []txn.Queue) (*acceptance, error) {
-	if a := v.accepted.Load(); a != nil {
+// acceptedOf returns the topic's accepted list, for a destination whose selector is the accepted one.
+func (r *Router) acceptedOf(ctx context.Context, v *view, d txn.Destination, live []txn.Queue, order string) (*acceptance, error) {
+	keeps := Keeps(d, order)
+	a, err := r.acceptedList(ctx, v, live, keeps)
+	if err != nil || keeps == "" {
+		return a, err
+	}
+	return a, a.guard(v.topic, keeps, time.Now())
+}
+
+// Keeps is the text by which a change of the selector of ordered messages is known: of java_hash the topic's
+// orderTopicConf is a part.
+func Keeps(d txn.Destination, order string) string {
+	if d.Keeps == "" || order == "" {
+		return d.Keeps
+	}
+	return d.Keeps + " over " + order
+}
+
+// acceptedList returns the topic's accepted list. The first use of a topic that has none records the live one, when no
+// broker of the topic is missing, and the first use of one without a selector of ordered messages records that. One asks
+// the database at a time, and the others share what it is told.
+func (r *Router) acceptedList(ctx context.Context, v *view, live []txn.Queue, keeps string) (*acceptance, error) {
+	if a := v.accepted.Load(); a != nil && (keeps == "" || a.Selector != "") {
 		return a, nil
 	}
-	result := r.asking.DoChan(v.topic, func() (any, error) {
+	result := r.asking.DoChan(v.topic+" "+keeps, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
 		defer cancel()
-		return r.readOrRecord(ctx, v, live)
+		return r.readOrRecord(ctx, v, live, keeps)
 	})
 	select {
 	case answer := <-result:
@@ -30,18 +50,21 @@ func (r *Router) acceptedOf(ctx context.Context, v *view, live []txn.Queue) (*ac
 	}
 }
 
-func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue) (*acceptance, error) {
+func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue, keeps string) (*acceptance, error) {
 	lists, err := r.store.AcceptedQueues(ctx, []string{v.topic})
 	if err != nil {
 		return nil, unknownLists(v.topic, err)
 	}
-	if list, ok := lists[v.topic]; ok {
+	list, ok := lists[v.topic]
+	if ok && (keeps == "" || list.Selector != "") {
 		return r.keep(ctx, v, list), nil
 	}
-	if err := r.complete(ctx, v.topic, live); err != nil {
-		return nil, err
+	if !ok {
+		if err := r.complete(ctx, v.topic, live); err != nil {
+			return nil, err
+		}
 	}
-	list, err := r.store.AcceptFirst(ctx, v.topic, live)
+	list, err = r.store.AcceptFirst(ctx, v.topic, live, keeps)
 	if err != nil {
 		return nil, unknownLists(v.topic, err)
 	}
@@ -73,7 +96,7 @@ func (r *Router) keep(ctx context.Context, v *view, list txn.AcceptedQueues) *ac
 	next := &acceptance{AcceptedQueues: list, from: time.Now().Add(list.Pause)}
 	for {
 		known := v.accepted.Load()
-		if known != nil && known.Version >= next.Version {
+		if known != nil && (known.Version > next.Version || known.Version == next.Version && (known.Selector != "" || next.Selector == "")) {
 			return known
 		}
 		if !v.accepted.CompareAndSwap(known, next) {

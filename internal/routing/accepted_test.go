@@ -155,7 +155,7 @@ func TestAcceptanceIsTakenOver(t *testing.T) {
 	real := newStore(t)
 	store := &cutOff{Store: real}
 	r, _, d := replica(t, store, list("a", 0, 1))
-	if _, err := real.Accept(t.Context(), "orders", list("a", 0), 0, 0); err != nil {
+	if _, err := real.Accept(t.Context(), "orders", list("a", 0), "", 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -171,7 +171,7 @@ func TestAcceptanceIsTakenOver(t *testing.T) {
 		t.Fatalf("got %d queues, %v, want the accepted one", n, err)
 	}
 	store.down.Store(true)
-	if _, err := real.Accept(t.Context(), "orders", list("a", 0, 1), 1, time.Millisecond); err != nil {
+	if _, err := real.Accept(t.Context(), "orders", list("a", 0, 1), "", 1, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	if _, n, err := r.route(t.Context(), d, txn.SelectorInput{ShardKey: "k"}); err != nil || n != 1 {
@@ -191,5 +191,65 @@ func TestAcceptanceIsTakenOver(t *testing.T) {
 	}
 	if told, err := r.TopicQueues(t.Context(), "orders"); err != nil || told.Version != 2 || !told.Queues[1].Accepted {
 		t.Errorf("got %+v, %v, want version 2", told, err)
+	}
+}
+
+// TestAnotherSelector: a replica whose ordered messages would be routed by another selector than the accepted one refuses
+// them, and so does the one before it when the other is accepted; nobody routes any before the pause is over.
+func TestAnotherSelector(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	queues := list("a", 0, 1, 2, 3)
+	if _, err := store.AcceptFirst(t.Context(), "orders", queues, ""); err != nil { // by a version that did not record selectors
+		t.Fatal(err)
+	}
+	before, _, d := replica(t, store, queues)
+	after, _, other := replica(t, store, queues)
+	d.Keeps, other.Keeps = `{"type":"hash"}`, `{"type":"consistent"}`
+	in := txn.SelectorInput{ShardKey: "k"}
+	for range 2 { // the first one records its selector
+		if _, err := before.Route(t.Context(), d, in); err != nil {
+			t.Fatal(err)
+		}
+		_, err := after.Route(t.Context(), other, in)
+		wantRefused(t, err, txn.CodeBrokerUnavailable, "the selector of ordered messages of topic orders is another one than the accepted one")
+		_, err = after.RouteKnown(t.Context(), other, in)
+		wantRefused(t, err, txn.CodeBrokerUnavailable, "txsvc route accept orders accepts it")
+	}
+	plain := d
+	plain.Keeps = ""
+	if _, err := after.Route(t.Context(), plain, in); err != nil {
+		t.Errorf("messages without an order: got %v, want them routed", err)
+	}
+	const pause = 500 * time.Millisecond
+	list, err := store.Accept(t.Context(), "orders", queues, other.Keeps, 1, pause)
+	if err != nil || list.Selector != other.Keeps || list.PreviousSelector != d.Keeps {
+		t.Fatalf("got %+v, %v", list, err)
+	}
+	before.poll(t.Context())
+	after.poll(t.Context())
+	_, err = before.Route(t.Context(), d, in)
+	wantRefused(t, err, txn.CodeBrokerUnavailable, "another one than the accepted one")
+	for began := time.Now(); ; {
+		left := time.Until(after.views["orders"].accepted.Load().from)
+		_, err := after.Route(t.Context(), other, in)
+		if left > pause/10 {
+			wantRefused(t, err, txn.CodeBrokerUnavailable, "takes effect in 1s; they are refused until then")
+			if _, err := after.Route(t.Context(), plain, in); err != nil {
+				t.Errorf("messages without an order in the pause: got %v", err)
+			}
+		}
+		if err == nil {
+			break
+		}
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("after the pause: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_, err = before.Route(t.Context(), d, in)
+	wantRefused(t, err, txn.CodeBrokerUnavailable, "another one than the accepted one")
+	if list, err = store.Accept(t.Context(), "orders", queues, "", 2, 0); err != nil || list.Selector != other.Keeps {
+		t.Errorf("without ordered kinds: got %+v, %v, want the selector as it was", list, err)
 	}
 }

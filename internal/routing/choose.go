@@ -35,9 +35,15 @@ func (r *Router) Choose(ctx context.Context, m txn.Message) (txn.Route, error) {
 		return txn.Route{}, err
 	}
 	if kind := r.kinds[m.Kind]; kind != nil && kind.Topic == m.Topic {
-		route, err := kind.Selector.Select(live, txn.SelectorInput{ShardKey: m.ShardKey, Payload: m.Body})
+		java := txn.JavaQueues{Queues: live}
+		if kind.Java {
+			java, err = r.broker.JavaQueues(ctx, m.Topic)
+		}
 		if err == nil {
-			return route, nil
+			route, err := kind.Selector.Select(java.Queues, txn.SelectorInput{ShardKey: m.ShardKey, Payload: m.Body})
+			if err == nil && contains(live, route.Queue) {
+				return route, nil
+			}
 		}
 	}
 	h := fnv.New64a()

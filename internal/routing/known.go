@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"time"
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -22,12 +21,8 @@ func (r *Router) RouteKnown(ctx context.Context, d txn.Destination, in txn.Selec
 	if v == nil {
 		return txn.Route{}, txn.BrokerUnavailable(nil, "topic %s is not configured", d.Topic)
 	}
-	if d.OnChange == txn.OnChangeRefuse {
-		accepted, err := r.acceptedOf(ctx, v, nil)
-		if err != nil {
-			return txn.Route{}, err
-		}
-		route, _, err := accepted.choose(d.Selector, in, time.Now())
+	if d.OnChange == txn.OnChangeRefuse || d.Java {
+		route, _, err := r.choose(ctx, v, d, in, nil)
 		return route, err
 	}
 	last := v.last.Load()

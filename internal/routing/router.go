@@ -21,6 +21,9 @@ type Broker interface {
 	// once the topic is known, and keeps that fresh. The error is an *txn.Error; it wraps txn.ErrNoQueue when it is known that
 	// there is none.
 	Queues(ctx context.Context, topic string) ([]txn.Queue, error)
+	// JavaQueues returns the list from which producers in Java choose, whether its queues can be used or not: the same slice
+	// for as long as they are the same. The error is an *txn.Error.
+	JavaQueues(ctx context.Context, topic string) (txn.JavaQueues, error)
 	// Topic returns what name servers know of the topic's brokers.
 	Topic(ctx context.Context, topic string) (txn.TopicLayout, error)
 	// Renew asks a name server now.
@@ -37,8 +40,9 @@ type Broker interface {
 type Store interface {
 	// AcceptedQueues returns the lists of those of the topics that have one.
 	AcceptedQueues(ctx context.Context, topics []string) (map[string]txn.AcceptedQueues, error)
-	// AcceptFirst records the list of a topic that has none, and returns the one that is recorded then.
-	AcceptFirst(ctx context.Context, topic string, queues []txn.Queue) (txn.AcceptedQueues, error)
+	// AcceptFirst records the list of a topic that has none, and the selector of its ordered messages where none is recorded,
+	// unless it is empty. It returns what is recorded then.
+	AcceptFirst(ctx context.Context, topic string, queues []txn.Queue, selector string) (txn.AcceptedQueues, error)
 }
 
 const (
@@ -97,6 +101,7 @@ func (r *Router) add(topic string, d txn.Destination) {
 		r.views[topic] = v
 		r.changes.WithLabelValues(topic) // there from the start, so that an increase can be seen
 	}
+	v.java = v.java || d.Java
 	v.remaps = v.remaps || d.OnChange != txn.OnChangeRefuse
 	if d.OnChange == txn.OnChangeRefuse && !v.refuses {
 		v.refuses = true
@@ -120,29 +125,46 @@ func (r *Router) route(ctx context.Context, d txn.Destination, in txn.SelectorIn
 		return txn.Route{}, 0, fmt.Errorf("topic %s is not configured", d.Topic)
 	}
 	live, err := r.look(ctx, v)
-	if d.OnChange != txn.OnChangeRefuse {
-		if err != nil {
-			return txn.Route{}, 0, err
-		}
-		route, err := d.Selector.Select(live, in)
-		return route, len(live), err
-	}
-	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+	if err != nil && (d.OnChange != txn.OnChangeRefuse || !errors.Is(err, txn.ErrNoQueue)) {
 		return txn.Route{}, 0, err
 	}
-	accepted, err := r.acceptedOf(ctx, v, live)
-	if err != nil {
+	route, n, err := r.choose(ctx, v, d, in, live)
+	switch {
+	case err != nil:
 		return txn.Route{}, 0, err
-	}
-	route, n, err := accepted.choose(d.Selector, in, time.Now())
-	if err != nil {
-		return txn.Route{}, 0, err
-	}
-	if !contains(live, route.Queue) {
+	case contains(live, route.Queue):
+		return route, n, nil
+	case d.OnChange == txn.OnChangeRefuse:
 		return txn.Route{}, 0, txn.BrokerUnavailable(nil,
 			"queue %s of topic %s cannot be used now, and the selector keeps its keys (on_change: refuse)", route.Queue, d.Topic)
+	default:
+		return txn.Route{}, 0, txn.BrokerUnavailable(nil,
+			"queue %s of topic %s, which producers in Java choose for this key, cannot be used now", route.Queue, d.Topic)
 	}
-	return route, n, nil
+}
+
+// choose asks the selector, by the list that is the destination's: the live one, the accepted one, or that of producers in
+// Java. It does not look whether the queue can be used. n tells among how many queues the selector chose.
+func (r *Router) choose(ctx context.Context, v *view, d txn.Destination, in txn.SelectorInput, live []txn.Queue) (route txn.Route, n int, err error) {
+	java := txn.JavaQueues{Queues: live}
+	if d.Java {
+		if java, err = r.broker.JavaQueues(ctx, d.Topic); err != nil {
+			return txn.Route{}, 0, err
+		}
+	}
+	if d.OnChange != txn.OnChangeRefuse {
+		route, err = d.Selector.Select(java.Queues, in)
+		return route, len(java.Queues), err
+	}
+	accepted, err := r.acceptedOf(ctx, v, d, live, java.Order)
+	if err != nil {
+		return txn.Route{}, 0, err
+	}
+	if java.Order != "" { // it says by itself which queues there are, whichever brokers are away
+		route, err = d.Selector.Select(java.Queues, in)
+		return route, len(java.Queues), err
+	}
+	return accepted.choose(d.Selector, in, time.Now())
 }
 
 // look returns the topic's live queues, and notices when they have changed.

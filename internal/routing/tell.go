@@ -52,7 +52,7 @@ func (r *Router) TopicQueues(ctx context.Context, topic string) (txn.TopicQueues
 	}
 	var accepted []txn.Queue
 	if v.refuses {
-		a, err := r.acceptedOf(ctx, v, live)
+		a, err := r.acceptedList(ctx, v, live, "")
 		if err != nil && txn.CodeOf(err) != txn.CodeBrokerUnavailable { // there is none to tell of
 			return txn.TopicQueues{}, err
 		}
@@ -115,6 +115,7 @@ type Health struct {
 // selector refuses, the accepted queues count, and keys of those that are missing are told of.
 func (r *Router) Health(ctx context.Context, topic string) Health {
 	h := r.health(ctx, r.views[topic])
+	h = r.javaHealth(ctx, r.views[topic], h)
 	layout, err := r.broker.Topic(ctx, topic)
 	if err != nil {
 		return h
@@ -125,6 +126,13 @@ func (r *Router) Health(ctx context.Context, topic string) Health {
 		}
 	}
 	return h
+}
+
+func detail(err error) string {
+	if e, ok := errors.AsType[*txn.Error](err); ok {
+		return e.Detail
+	}
+	return err.Error()
 }
 
 // with adds what is not as it should be.
@@ -140,6 +148,23 @@ func (h Health) with(why string) Health {
 	return h
 }
 
+// javaHealth tells of keys that are refused because producers in Java choose a queue for them that cannot be used.
+func (r *Router) javaHealth(ctx context.Context, v *view, h Health) Health {
+	live := v.live.Load()
+	if !v.java || live == nil || len(live.queues) == 0 {
+		return h
+	}
+	java, err := r.broker.JavaQueues(ctx, v.topic)
+	if err != nil {
+		return h.with(detail(err))
+	}
+	gone := without(java.Queues, live.queues)
+	if len(gone) == 0 || v.refuses && java.Order == "" { // the accepted list counts, and was told of
+		return h
+	}
+	return h.with(fmt.Sprintf("producers in Java choose among %s, of which %s cannot be used now", Describe(java.Queues), Describe(gone)))
+}
+
 func (r *Router) health(ctx context.Context, v *view) Health {
 	live, err := r.look(ctx, v)
 	if err != nil {
@@ -149,11 +174,27 @@ func (r *Router) health(ctx context.Context, v *view) Health {
 	if !v.refuses {
 		return Health{Detail: fmt.Sprintf("%d queues%s", len(live), changed)}
 	}
-	a, err := r.acceptedOf(ctx, v, live)
+	a, err := r.acceptedList(ctx, v, live, "")
 	if err != nil {
 		return Health{Err: err}
 	}
-	return r.healthOf(a, live, v.remaps, changed)
+	h := r.healthOf(a, live, v.remaps, changed)
+	for _, kind := range r.kinds {
+		if kind.Topic != v.topic || kind.Keeps == "" || kind.OnChange != txn.OnChangeRefuse {
+			continue
+		}
+		var java txn.JavaQueues
+		if kind.Java {
+			if java, err = r.broker.JavaQueues(ctx, v.topic); err != nil {
+				return Health{Err: err}
+			}
+		}
+		if _, err := r.acceptedOf(ctx, v, kind.Destination, live, java.Order); err != nil {
+			return h.with(detail(err))
+		}
+		break // all ordered kinds of a topic have one selector
+	}
+	return h
 }
 
 func (r *Router) healthOf(a *acceptance, live []txn.Queue, remaps bool, changed string) Health {

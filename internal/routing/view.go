@@ -14,6 +14,7 @@ import (
 type view struct {
 	topic           string
 	remaps, refuses bool // whether there are destinations of either kind
+	java            bool // or one that chooses as producers in Java do
 	live            atomic.Pointer[sighting]
 	last            atomic.Pointer[[]txn.Queue] // live queues, when there were any
 	accepted        atomic.Pointer[acceptance]
@@ -66,6 +67,22 @@ func (a *acceptance) now(now time.Time) []txn.Queue {
 }
 
 func (a *acceptance) pausing(now time.Time) bool { return now.Before(a.from) && len(a.Previous) > 0 }
+
+// guard refuses all ordered messages of a topic while their selector is another one than the accepted one, and while one
+// that was accepted waits for its pause: no two replicas send one key to different queues at the same time.
+func (a *acceptance) guard(topic, keeps string, now time.Time) error {
+	switch {
+	case a.Selector != keeps:
+		return txn.BrokerUnavailable(nil, "the selector of ordered messages of topic %s is another one than the accepted one, and would move keys: "+
+			"txsvc route accept %s accepts it", topic, topic)
+	case a.pausing(now) && a.PreviousSelector != "" && a.PreviousSelector != a.Selector:
+		left := (a.from.Sub(now) + time.Second - 1).Truncate(time.Second) // rounded up
+		e := txn.BrokerUnavailable(nil, "another selector of ordered messages of topic %s takes effect in %s; they are refused until then", topic, left)
+		e.RetryAfter = left
+		return e
+	}
+	return nil
+}
 
 // choose lets the selector choose from the accepted list. While another one is about to take its place, keys that it
 // moves are refused.

@@ -33,7 +33,7 @@ func fnv1a64(s string) uint64 {
 }
 
 // javaHash picks what org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash picks when its argument is
-// the shard key as a String. Both see the queues in the same order: the Java client sorts a topic's queues by broker
+// the shard key as a String, when it is given the list that the Java client makes: that sorts a topic's queues by broker
 // name and id, too, unless the topic has an order configuration (orderTopicConf) or is a static topic.
 type javaHash struct{ reasons reasons }
 

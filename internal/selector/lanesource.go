@@ -11,8 +11,12 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// source is where the value comes from that names a lane: selector_arg, unless it has a header or a pointer.
+// byShardKey names the lane by the shard key, so that all messages of a key go to one lane.
+const byShardKey = "shard_key"
+
+// source is where the value comes from that names a lane: selector_arg, unless it is the key, a header or a pointer.
 type source struct {
+	key     bool
 	header  string
 	pointer *pointer
 }
@@ -23,6 +27,8 @@ func parseSource(by string) (source, error) {
 	switch {
 	case by == "selector_arg":
 		return source{}, nil
+	case by == byShardKey:
+		return source{key: true}, nil
 	case kind == "header":
 		if !isToken(name) {
 			return source{}, errors.New("header: is followed by the name of a header, like header:X-Lane")
@@ -35,7 +41,7 @@ func parseSource(by string) (source, error) {
 		}
 		return source{pointer: p}, nil
 	}
-	return source{}, errors.New("must be selector_arg, header:NAME or payload:/json/pointer")
+	return source{}, errors.New("must be selector_arg, shard_key, header:NAME or payload:/json/pointer")
 }
 
 // isToken tells whether a text can be the name of a header (RFC 9110, 5.6.2).
@@ -56,6 +62,8 @@ type value struct {
 // read returns the value, and what the selector within the lane is to see.
 func (s source) read(in txn.SelectorInput) (value, txn.SelectorInput, error) {
 	switch {
+	case s.key:
+		return value{given: true, text: in.ShardKey}, in, nil
 	case s.header != "":
 		return s.fromHeader(in), in, nil
 	case s.pointer != nil:
@@ -133,6 +141,8 @@ func unquote(quoted jsontext.Value) ([]byte, error) {
 // wrong returns the error about the field that names the lane. A header has no pointer: the message names it.
 func (s source) wrong(message string) error {
 	switch {
+	case s.key:
+		return txn.Invalid(txn.FieldError{Pointer: "/shard_key", Message: message})
 	case s.header != "":
 		return txn.Invalid(txn.FieldError{Message: "the header " + s.header + " " + message})
 	case s.pointer != nil:
@@ -174,4 +184,4 @@ func parseLaneArg(arg jsontext.Value) (lane, inner jsontext.Value, err error) {
 }
 
 // takesArg tells whether the selector within the lane sees a part of selector_arg only.
-func (s source) takesArg() bool { return s.header == "" && s.pointer == nil }
+func (s source) takesArg() bool { return !s.key && s.header == "" && s.pointer == nil }

@@ -18,7 +18,7 @@ const LaneDefault = "default"
 
 // Lanes are the options of TypeLanes.
 type Lanes struct {
-	By     string // what names the lane: "selector_arg", "header:NAME" or "payload:/json/pointer"
+	By     string // what names the lane: "selector_arg", "shard_key", "header:NAME" or "payload:/json/pointer"
 	Lanes  []Lane // in the order of the file, in which shares follow each other
 	Within Spec   // how a queue is picked inside the lane; its OnChange is not used
 }

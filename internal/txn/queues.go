@@ -40,6 +40,15 @@ type AcceptedQueues struct {
 	// that long, so that no two replicas send one key to different queues at the same time.
 	Previous []Queue
 	Pause    time.Duration // what was left of it when the list was read
+	// Selector is that of ordered messages, as Destination.Keeps has it, and PreviousSelector what it was before the last
+	// acceptance; empty: not recorded.
+	Selector, PreviousSelector string
+}
+
+// JavaQueues is the list of a topic's queues that RocketMQ's Java client makes, in its order.
+type JavaQueues struct {
+	Queues []Queue
+	Order  string // the topic's orderTopicConf, of which alone the list is made; empty: there is none
 }
 
 // RouteQuery asks where a message would go. Exactly one of Kind and Topic is given.

@@ -38,6 +38,10 @@ type Destination struct {
 	Topic    string
 	Selector Selector
 	OnChange OnChange
+	// Java: the selector chooses from the list that RocketMQ's Java client makes of the topic, and refuses what cannot be used.
+	Java bool
+	// Keeps is the selector of ordered messages, as text. With OnChangeRefuse no other one than the accepted one is used.
+	Keeps string
 }
 
 // Router picks the queue of a message, whether it belongs to a transaction or not.

@@ -3,6 +3,7 @@ package remoting
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"time"
@@ -22,6 +23,8 @@ type Route struct {
 	Topic   string
 	Queues  []QueueData // sorted by broker name; brokers without a master are left out
 	Absent  []string    // brokers of the topic that have slaves only, sorted
+	Order   string      // orderTopicConf: the queues of an order topic, like "broker-a:4;broker-b:4"; empty: it is none
+	Static  bool        // its queues are mapped to those of brokers (static topic)
 	Fetched time.Time   // when a name server answered
 }
 
@@ -67,6 +70,8 @@ type routeJSON struct {
 		WriteQueueNums int    `json:"writeQueueNums"`
 		Perm           int    `json:"perm"`
 	} `json:"queueDatas"`
+	OrderTopicConf string                     `json:"orderTopicConf"`
+	QueueMapping   map[string]json.RawMessage `json:"topicQueueMappingByBroker"`
 }
 
 type brokerJSON struct {
@@ -84,7 +89,7 @@ func decodeRoute(topic string, body []byte) (Route, error) {
 	for _, b := range data.BrokerDatas {
 		masters[b.BrokerName] = b.BrokerAddrs[masterID]
 	}
-	route := Route{Topic: topic, Fetched: time.Now()}
+	route := Route{Topic: topic, Order: data.OrderTopicConf, Static: len(data.QueueMapping) > 0, Fetched: time.Now()}
 	for _, q := range data.QueueDatas {
 		addr := masters[q.BrokerName]
 		if addr == "" {

@@ -42,6 +42,9 @@ func (c *Client) askRoute(ctx context.Context, topic string) (Route, error) {
 	if err != nil && len(kept) == 0 {
 		return Route{}, err
 	}
+	if err != nil {
+		route.Order, route.Static = known.Order, known.Static
+	}
 	route.Topic, route.Fetched = topic, time.Now()
 	route.Queues = append(route.Queues, kept...)
 	slices.SortFunc(route.Queues, func(a, b QueueData) int { return cmp.Compare(a.Broker, b.Broker) })
