@@ -55,6 +55,10 @@ type Options struct {
 	PostgresConfig map[string]string // further settings of postgresql.conf; they win over ours
 	JavaOptions    []string          // further JVM options of name server and brokers
 
+	// RocketMQVersion is that of name server and brokers, for tests with others than the pinned one, which is used when it is
+	// empty. Any from 4.9 on starts.
+	RocketMQVersion string
+
 	// PostgresUser is the unprivileged user that runs PostgreSQL when we are root;
 	// empty means nobody.
 	PostgresUser string
@@ -108,6 +112,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.PostgresUser == "" {
 		o.PostgresUser = "nobody"
+	}
+	if o.RocketMQVersion == "" {
+		o.RocketMQVersion = RocketMQVersion
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -182,7 +189,7 @@ func (s *Stack) define(c *cluster) {
 func (s *Stack) startAll(ctx context.Context) error {
 	began := time.Now()
 	warnOfFullDisk(s.opts)
-	s.opts.Progress("starting PostgreSQL " + PostgresVersion + " and RocketMQ " + RocketMQVersion)
+	s.opts.Progress("starting PostgreSQL " + PostgresVersion + " and RocketMQ " + s.opts.RocketMQVersion)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range s.processes() {
 		group.Go(func() error { return p.Start(ctx) })

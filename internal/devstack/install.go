@@ -42,7 +42,7 @@ func install(ctx context.Context, o Options, java string, owner *owner) (*instal
 		java:     java,
 		postgres: filepath.Join(cache, "postgres-"+postgresArtifact+"-"+postgresPlatform()),
 	}
-	rocketmq := filepath.Join(cache, "rocketmq-"+RocketMQVersion)
+	rocketmq := filepath.Join(cache, "rocketmq-"+o.RocketMQVersion)
 	if err := installBoth(ctx, o, cache, inst.postgres, rocketmq); err != nil {
 		return nil, err
 	}
@@ -74,8 +74,8 @@ func installBoth(ctx context.Context, o Options, cache, postgres, rocketmq strin
 		return fmt.Errorf("fetching PostgreSQL: %w", err)
 	}
 	if err := once(rocketmq, func(aside string) error {
-		o.Progress("fetching RocketMQ " + RocketMQVersion + " with Maven")
-		return fetchRocketMQ(ctx, aside)
+		o.Progress("fetching RocketMQ " + o.RocketMQVersion + " with Maven")
+		return fetchRocketMQ(ctx, aside, o.RocketMQVersion)
 	}); err != nil {
 		return fmt.Errorf("fetching RocketMQ: %w", err)
 	}
@@ -132,12 +132,12 @@ func cacheDir(configured string, o *owner) (string, error) {
 	return dir, nil
 }
 
-func fetchRocketMQ(ctx context.Context, dir string) error {
+func fetchRocketMQ(ctx context.Context, dir, version string) error {
 	const group = "org.apache.rocketmq"
 	return copyDependencies(ctx, dir,
-		dependency{group, "rocketmq-namesrv", RocketMQVersion},
-		dependency{group, "rocketmq-broker", RocketMQVersion},
-		dependency{group, "rocketmq-tools", RocketMQVersion})
+		dependency{group, "rocketmq-namesrv", version},
+		dependency{group, "rocketmq-broker", version},
+		dependency{group, "rocketmq-tools", version})
 }
 
 func fetchPostgres(ctx context.Context, dir string) error {

@@ -26,9 +26,11 @@ func BrokerName(i int) string { return "broker-" + string(rune('a'+i)) }
 // javaCommandLine runs main with its own home, where RocketMQ logs, and its own
 // directory for temporary files: the JVMs are often killed, and RocksDB alone leaves
 // 13 MB each time. Without TLS the servers do not make a key pair at each start,
-// which is half of a name server's start and a third of a broker's.
+// which is half of a name server's start and a third of a broker's. Versions before 5.3
+// reach into java.nio by reflection, which Java 17 forbids unless it is told otherwise.
 func javaCommandLine(java, classpath, home string, options []string, main ...string) []string {
 	args := []string{java, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dtls.server.mode=disabled",
+		"--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 		"-Drocketmq.broker.multiPathSplitter=//", // not a comma, which a directory's name may hold
 		"-Drocketmq.home.dir=" + home, "-Duser.home=" + home, "-Djava.io.tmpdir=" + javaTemp(home)}
 	args = append(append(args, options...), "-cp", classpath)
@@ -37,13 +39,33 @@ func javaCommandLine(java, classpath, home string, options []string, main ...str
 
 func javaTemp(home string) string { return filepath.Join(home, "tmp") }
 
-// freshTemp removes what former lives left.
-func freshTemp(home string) error {
+// freshHome removes what former lives left of temporary files, and has what RocketMQ 4
+// does not start without: a file that configures its logging. Later versions have
+// their own.
+func freshHome(home string) error {
 	if err := os.RemoveAll(javaTemp(home)); err != nil {
 		return err
 	}
-	return os.MkdirAll(javaTemp(home), 0o755)
+	conf := filepath.Join(home, "conf")
+	if err := errors.Join(os.MkdirAll(javaTemp(home), 0o755), os.MkdirAll(conf, 0o755)); err != nil {
+		return err
+	}
+	for _, of := range []string{"namesrv", "broker", "tools"} {
+		if err := writeFile(filepath.Join(conf, "logback_"+of+".xml"), []byte(logback), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+const logback = `<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>${user.home}/logs/rocketmq.log</file>
+    <encoder><pattern>%d %p %t %c - %m%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="file"/></root>
+</configuration>
+`
 
 // javaEnv keeps RocketMQ's variables of ours away, and JAVA_TOOL_OPTIONS.
 func javaEnv() []string { return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"} }
@@ -56,7 +78,7 @@ func rocketmqSpec(s *Stack, name, main string, heap []string, config map[string]
 		name: name, dir: home, env: javaEnv(), log: s.dir.log(name),
 		args: javaCommandLine(s.install.java, s.install.classpath, home,
 			append(heap, s.opts.JavaOptions...), main, "-c", conf),
-		prepare: func() error { return errors.Join(freshTemp(home), writeProperties(conf, config)) },
+		prepare: func() error { return errors.Join(freshHome(home), writeProperties(conf, config)) },
 		orderly: syscall.SIGTERM, immediate: syscall.SIGKILL,
 	}
 }
@@ -182,7 +204,7 @@ func MQAdmin(ctx context.Context, classpath string, nameservers []string, args .
 		return "", fmt.Errorf("devstack: making a home for mqadmin: %w", err)
 	}
 	defer os.RemoveAll(home)
-	if err := freshTemp(home); err != nil {
+	if err := freshHome(home); err != nil {
 		return "", fmt.Errorf("devstack: making a home for mqadmin: %w", err)
 	}
 	main := append([]string{"org.apache.rocketmq.tools.command.MQAdminStartup"}, args...)
