@@ -126,5 +126,5 @@ func (s *Service) endInQueue(ctx context.Context, a *Attempt, lease Lease) error
 	if !s.routing.Readable(a.Kind.Topic, a.Route.Queue) {
 		return fmt.Errorf("%w: %w: consumers do not read queue %s of topic %s", ErrNotSent, ErrNoQueue, a.Route.Queue, a.Kind.Topic)
 	}
-	return s.broker.End(ctx, a.Half, DecisionCommit, lease.WriteBefore)
+	return s.end(ctx, a.Half, DecisionCommit, lease.WriteBefore)
 }

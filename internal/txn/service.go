@@ -370,8 +370,32 @@ func (s *Service) abort(ctx context.Context, a *Attempt) {
 	h := a.Half
 	ctx, cancel := context.WithTimeout(ctx, s.config.AbortTimeout)
 	defer cancel()
-	if err := s.broker.End(ctx, h, DecisionRollback, time.Time{}); err != nil {
+	if err := s.end(ctx, h, DecisionRollback, time.Time{}); err != nil {
 		s.log.InfoContext(ctx, "rollback not confirmed, left to a check-back", "message_id", h.UniqKey, "error", err)
+	}
+}
+
+// The first pause before a refused END_TRANSACTION is sent again, and the longest.
+const (
+	firstEndPause   = 10 * time.Millisecond
+	longestEndPause = 160 * time.Millisecond
+)
+
+// end ends a half message that was stored a moment ago. A broker with transientStorePoolEnable cannot read it back until it
+// has moved it from its own memory into the file, every 200 ms by default, and refuses the end as one of a half message that
+// it does not have. What is refused like that was not executed and never will be, because the broker looks for the half
+// message before it does anything: so it is sent again until ctx or writeBefore ends.
+func (s *Service) end(ctx context.Context, h Half, d Decision, writeBefore time.Time) error {
+	for pause := firstEndPause; ; pause = min(2*pause, longestEndPause) {
+		err := s.broker.End(ctx, h, d, writeBefore)
+		if !errors.Is(err, ErrHalfGone) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
 	}
 }
 
