@@ -107,7 +107,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	flow.MaxInFlight = s.MaxInFlight
 	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
-	ready := readiness{store, mq, router, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}
+	ready := readiness{store, mq, router, resolver, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}
 	handler, err := http.New(http.Config{
 		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
 	})
@@ -181,10 +181,11 @@ func newRegistry() *prometheus.Registry {
 
 // readiness asks everything that the service depends on.
 type readiness struct {
-	store  *localtx.Store
-	mq     *rocketmq.Client
-	router *routing.Router
-	spared bool // there are kinds that go on without half messages
+	store    *localtx.Store
+	mq       *rocketmq.Client
+	router   *routing.Router
+	resolver *delivery.Resolver
+	spared   bool // there are kinds that go on without half messages
 }
 
 // Ready implements http.Readiness. One broker of several that is away only degrades the service: keys of its queues are
@@ -207,6 +208,9 @@ func (r readiness) Ready(ctx context.Context) []http.Check {
 			last := &checks[len(checks)-1]
 			last.OK, last.Degrades = false, true
 		}
+	}
+	for _, t := range r.resolver.Troubles() {
+		checks = append(checks, http.Check{Name: t.Name, Detail: t.Detail, Degrades: true})
 	}
 	return checks
 }

@@ -125,10 +125,11 @@ func (s *sending) verified(ctx context.Context) (unsent []txn.Claim) {
 func (s *sending) look(ctx context.Context, c txn.Claim) state {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !s.settled(ctx, c) {
+	settled, indexed := s.settled(ctx, c)
+	if !settled {
 		return unclear
 	}
-	return s.seen(ctx, c, "relay")
+	return s.seen(ctx, c, "relay", indexed)
 }
 
 func (s *sending) stop(c txn.Claim) {

@@ -20,7 +20,7 @@ const (
 	readyLag = 15 * time.Second
 	// wantedFor is how long a broker's index is followed after somebody asked.
 	wantedFor = 10 * time.Second
-	// blindLag is how far the index is taken to be behind at most, where it cannot be found out.
+	// blindLag is how far a broker's queues are taken to be behind its log at most, where it cannot be found out.
 	blindLag = 30 * time.Second
 )
 
@@ -81,23 +81,54 @@ func (e *evidence) answering(broker string, now time.Time) bool {
 	return !ok || now.Sub(since) < 4*probeEvery
 }
 
-// settled says whether all that reached the broker before the given time is executed and in the index, or dropped, by now:
+// settled says whether all that reached the broker before the given time is executed and can be found, or is dropped, by now:
 // the time to wait is 0 then. If not, it is how long that takes when what is known goes on as it does. The topic is one that
-// the broker has.
-func (e *evidence) settled(broker, topic string, before, now time.Time) (wait time.Duration) {
+// the broker has. indexed says that the index tells; otherwise queues have to be read.
+func (e *evidence) settled(broker, topic string, before, now time.Time) (wait time.Duration, indexed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.marksOf(broker)
 	followed := m.isWanted(now)
-	m.wanted, m.topic = now, topic
-	switch upTo := e.upTo(broker, m, now); {
+	m.want(now)
+	m.topic = topic
+	upTo := e.upTo(broker, m, now)
+	switch {
 	case upTo.After(before):
-		return 0
-	case upTo.IsZero() || !followed:
-		return 2 * probeEvery // the first mark is found by then
-	default:
-		return min(before.Sub(upTo)+probeEvery, longestWait)
+		m.waiting = time.Time{}
+		return 0, m.source == byIndex
+	case m.waiting.IsZero():
+		m.waiting = now
 	}
+	if upTo.IsZero() || !followed {
+		return 2 * probeEvery, false // the first mark is found by then
+	}
+	return min(before.Sub(upTo)+probeEvery, longestWait), false
+}
+
+// indexed says whether the broker's index tells what is visible, as far as is known.
+func (e *evidence) indexed(broker string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.marksOf(broker).source == byIndex
+}
+
+// troubles says, for people, what keeps evidence of the brokers from coming, or makes it come by a longer way.
+func (e *evidence) troubles(now time.Time) map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found := make(map[string]string)
+	for broker, m := range e.marks {
+		switch {
+		case m.isStuck(now):
+			found[broker] = "messages that may have been sent wait: it cannot be found out which of them the broker has made visible"
+		case m.source == byQueue:
+			found[broker] = "the broker's message index does not know what is in its queues (is messageIndexEnable off?): queues are read instead, which takes longer"
+		case m.source == byTime:
+			found[broker] = "it cannot be found out how far the broker's message index is, for want of a permission or a topic: what may have been sent waits " +
+				blindLag.String() + " longer, and its queues are read"
+		}
+	}
+	return found
 }
 
 // upTo returns the time up to which all that reached the broker is settled.

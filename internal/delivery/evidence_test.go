@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,11 @@ import (
 
 // at is a time so many milliseconds after the beginning of the test's clock.
 func at(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
+
+func isSettled(e *evidence, broker string, before, now int) bool {
+	wait, _ := e.settled(broker, "t", at(before), at(now))
+	return wait == 0
+}
 
 func TestSettled(t *testing.T) {
 	wait := int((txn.DefaultTiming().BrokerQueue + probeMargin).Milliseconds())
@@ -35,10 +41,10 @@ func TestSettled(t *testing.T) {
 				e.add("broker-a", at(p[0]), at(p[1]))
 			}
 			e.foundMark("broker-a", mark{before: at(200_000)}) // all is in the index
-			if got := e.settled("broker-a", "t", at(tc.before), at(tc.now)) == 0; got != tc.want {
+			if got := isSettled(e, "broker-a", tc.before, tc.now); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
-			if e.settled("broker-b", "t", at(tc.before), at(tc.now)) == 0 {
+			if isSettled(e, "broker-b", tc.before, tc.now) {
 				t.Error("another broker's answers count")
 			}
 		})
@@ -65,16 +71,78 @@ func TestSettledWhenIndexed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEvidence(txn.DefaultTiming())
 			e.add("broker-a", at(1001), at(1002))
-			if tc.blind && (!e.goBlind("broker-a") || e.goBlind("broker-a")) {
+			if tc.blind && (!e.setSource("broker-a", byTime) || e.setSource("broker-a", byTime)) {
 				t.Error("want it to be told once")
 			}
 			if tc.found > 0 {
 				e.foundMark("broker-a", mark{before: at(tc.found)})
 			}
-			if got := e.settled("broker-a", "t", at(1000), at(tc.now)) == 0; got != tc.want {
+			if got := isSettled(e, "broker-a", 1000, tc.now); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestIndexIsSilent: marks that are in their queue and never in the index let rows be settled all the same, by what stands in
+// the queues, and that is told. It ends when the index tells.
+func TestIndexIsSilent(t *testing.T) {
+	e := newEvidence(txn.DefaultTiming())
+	late := int(time.Hour.Milliseconds())
+	e.add("broker-a", at(1001), at(1002))
+	if isSettled(e, "broker-a", 1000, late) {
+		t.Error("settled without any mark")
+	}
+	m := mark{before: at(late), half: txn.Half{UniqKey: "1"}}
+	e.addMark("broker-a", m)
+	e.queuedMark("broker-a", m, at(late))
+	e.queuedMark("broker-a", m, at(late+2000)) // it counts from the first time on
+	patience := int(indexPatience.Milliseconds())
+	if e.indexIsSilent("broker-a", at(late+patience-1)) || isSettled(e, "broker-a", 1000, late+patience-1) {
+		t.Error("the index may still follow")
+	}
+	if !e.indexIsSilent("broker-a", at(late+patience)) || !e.setSource("broker-a", byQueue) {
+		t.Fatal("the index had its time, and is not taken to be silent")
+	}
+	if wait, indexed := e.settled("broker-a", "t", at(1000), at(late+patience)); wait > 0 || indexed {
+		t.Errorf("got a wait of %s, indexed %t, want none by what is in the queues", wait, indexed)
+	}
+	if got := e.troubles(at(late + patience))["broker-a"]; !strings.Contains(got, "messageIndexEnable") {
+		t.Errorf("got trouble %q", got)
+	}
+	e.foundMark("broker-a", m)
+	if wait, indexed := e.settled("broker-a", "t", at(1000), at(late+patience)); wait > 0 || !indexed || len(e.troubles(at(late+patience))) > 0 {
+		t.Errorf("got a wait of %s, indexed %t, troubles %v after the index has told", wait, indexed, e.troubles(at(late+patience)))
+	}
+}
+
+// TestStuck: rows that have been told to wait for longer than it can take are trouble, and no more when one is not, or when
+// nobody has asked for long.
+func TestStuck(t *testing.T) {
+	minute := int(stuckAfter.Milliseconds())
+	ask := func(e *evidence, now int) bool {
+		isSettled(e, "broker-a", now, now)
+		return len(e.troubles(at(now))) > 0
+	}
+	e := newEvidence(txn.DefaultTiming())
+	for now := minute; now <= 2*minute; now += minute / 2 {
+		if ask(e, now) {
+			t.Errorf("trouble at %d ms", now)
+		}
+	}
+	if !ask(e, 2*minute+1) {
+		t.Error("no trouble after a minute of waiting")
+	}
+	if ask(e, 4*minute) {
+		t.Error("trouble where nobody has asked for long")
+	}
+	for now := 4 * minute; now <= 5*minute; now += minute / 2 {
+		ask(e, now)
+	}
+	e.add("broker-a", at(5*minute-2), at(5*minute-1))
+	e.foundMark("broker-a", mark{before: at(9 * minute)})
+	if isSettled(e, "broker-a", 5*minute-3, 5*minute+minute/2); len(e.troubles(at(5*minute+minute/2))) > 0 {
+		t.Error("trouble although a row was settled")
 	}
 }
 
@@ -137,14 +205,18 @@ func TestReady(t *testing.T) {
 	ready(1001+settles, false)
 	e.foundMark("broker-a", mark{before: at(1001 + settles)})
 	ready(1100+settles, true)
-	if got, want := e.settled("broker-a", "t", at(3000), at(1100+settles)), 2*time.Second+probeEvery; got != want {
+	wait := func(before, now time.Time) time.Duration {
+		got, _ := e.settled("broker-a", "t", before, now)
+		return got
+	}
+	if got, want := wait(at(3000), at(1100+settles)), 2*time.Second+probeEvery; got != want {
 		t.Errorf("a row waits for %s, want %s", got, want)
 	}
-	if got := e.settled("broker-a", "t", at(9000), at(1100+settles)); got != longestWait {
+	if got := wait(at(9000), at(1100+settles)); got != longestWait {
 		t.Errorf("a row waits for %s, want %s", got, longestWait)
 	}
 	late := 1001 + int(readyLag.Milliseconds())
-	if got := e.settled("broker-a", "t", at(late-1), at(late-1)); got != 2*probeEvery {
+	if got := wait(at(late-1), at(late-1)); got != 2*probeEvery {
 		t.Errorf("a row waits for %s when nobody has asked for long, want %s", got, 2*probeEvery)
 	}
 	ready(late-1, true)

@@ -55,17 +55,17 @@ type Broker interface {
 	// Size is what a message takes of a batch, in bytes.
 	Size(m txn.Message) int
 	// Visible counts the messages with m's UNIQ_KEY in m's queue, stored since then. Its half message was stored first at the
-	// commit-log offset; -1: it has none.
-	Visible(ctx context.Context, m txn.Message, first int64, since time.Time) (int, error)
+	// commit-log offset; -1: it has none. indexed says that the broker's index is known to tell; otherwise the queue is read.
+	Visible(ctx context.Context, m txn.Message, first int64, since time.Time, indexed bool) (int, error)
 	// Probe returns when the broker has answered a request that was sent after the call began.
 	Probe(ctx context.Context, broker string) error
 	// SendHalf stores a half message; see txn.Broker.
 	SendHalf(ctx context.Context, m txn.Message) (txn.Half, error)
 	// NewUniqKey returns a fresh UNIQ_KEY.
 	NewUniqKey() string
-	// Indexed says whether the broker's index knows a half message, also one that was ended. Errors wrap txn.ErrNotTold when the
-	// broker answered and did not tell.
-	Indexed(ctx context.Context, h txn.Half) (bool, error)
+	// Reach says how far what the broker writes behind its log has come with a half message, also one that was ended. Errors
+	// wrap txn.ErrNotTold when the broker answered and did not tell.
+	Reach(ctx context.Context, h txn.Half) (txn.Reach, error)
 	// Stores is false while a broker is known not to store what it is sent, or not as safely as it was told to.
 	Stores(broker string) bool
 	// Brokers returns the names of the masters that are known.

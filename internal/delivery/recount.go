@@ -64,7 +64,7 @@ func (r *Resolver) recountDue(ctx context.Context) {
 func (r *Resolver) recount(ctx context.Context, c txn.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	copies, err := r.broker.Visible(ctx, c.Message, c.First, c.CreatedAt.Add(-clockSkew))
+	copies, err := r.visible(ctx, c, r.evidence.indexed(c.Half.Broker))
 	if err != nil {
 		r.log.WarnContext(ctx, "copies of a message that was delivered late are not counted", "id", c.Message.TxID, "error", err)
 		return

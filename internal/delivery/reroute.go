@@ -33,7 +33,7 @@ func (r *Resolver) reroute(ctx context.Context, c txn.Claim, path string) bool {
 	}
 	copies, route := 0, txn.Route{}
 	if err == nil && !c.Outbox {
-		copies, err = r.broker.Visible(ctx, c.Message, c.First, c.CreatedAt.Add(-clockSkew))
+		copies, err = r.visible(ctx, c, r.evidence.indexed(c.Half.Broker))
 	}
 	if err == nil {
 		route, err = r.queues.Choose(ctx, c.Message)

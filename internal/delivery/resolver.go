@@ -192,10 +192,11 @@ func (r *Resolver) claimDue(ctx context.Context, brokers []string) ([]txn.Claim,
 func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !r.settled(ctx, c) || r.reroute(ctx, c, path) {
+	settled, indexed := r.settled(ctx, c)
+	if !settled || r.reroute(ctx, c, path) {
 		return false
 	}
-	if seen := r.seen(ctx, c, path); seen != absent {
+	if seen := r.seen(ctx, c, path, indexed); seen != absent {
 		return seen == visible
 	}
 	err := r.broker.End(ctx, c.Half, txn.DecisionCommit, c.Lease.WriteBefore)
@@ -214,12 +215,13 @@ func (r *Resolver) deliver(ctx context.Context, c txn.Claim, path string) bool {
 }
 
 // settled says whether what earlier holders sent is executed and can be found, or is dropped; if not, the row is given back.
-func (r *Resolver) settled(ctx context.Context, c txn.Claim) bool {
-	wait := r.evidence.settled(c.Half.Broker, c.Message.Topic, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
+// indexed says that the index tells; otherwise the queue has to be read.
+func (r *Resolver) settled(ctx context.Context, c txn.Claim) (settled, indexed bool) {
+	wait, indexed := r.evidence.settled(c.Half.Broker, c.Message.Topic, c.FreeSince.Add(-r.timing.Quiet()), time.Now())
 	if wait > 0 {
 		r.putBack(ctx, c, wait, "waiting until what was sent before is executed by the broker and in its index, or dropped")
 	}
-	return wait == 0
+	return wait == 0, indexed
 }
 
 // state is what is known of a message before it is sent.
@@ -231,9 +233,9 @@ const (
 	unclear // and the row is given back
 )
 
-// seen asks the broker's index for a message that an earlier holder may have made visible.
-func (r *Resolver) seen(ctx context.Context, c txn.Claim, path string) state {
-	copies, err := r.broker.Visible(ctx, c.Message, c.First, c.CreatedAt.Add(-clockSkew))
+// seen looks for a message that an earlier holder may have made visible.
+func (r *Resolver) seen(ctx context.Context, c txn.Claim, path string, indexed bool) state {
+	copies, err := r.visible(ctx, c, indexed)
 	switch {
 	case err != nil:
 		r.failed(ctx, c, path, err)
@@ -244,6 +246,11 @@ func (r *Resolver) seen(ctx context.Context, c txn.Claim, path string) state {
 	default:
 		return absent
 	}
+}
+
+// visible counts the copies of a claim's message.
+func (r *Resolver) visible(ctx context.Context, c txn.Claim, indexed bool) (int, error) {
+	return r.broker.Visible(ctx, c.Message, c.First, c.CreatedAt.Add(-clockSkew), indexed)
 }
 
 func (r *Resolver) found(ctx context.Context, c txn.Claim, path string, copies int) {

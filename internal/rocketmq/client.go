@@ -59,14 +59,12 @@ type Client struct {
 	mu     sync.RWMutex
 	queues map[string]queueList // by topic
 
-	settings settings
+	settings   settings
+	halfTopics sync.Map // by broker: the topic in which its half messages were last seen
 
 	readingsMu sync.Mutex
 	readings   map[readingOf]*reading
 }
-
-// halfTopic is where the broker keeps half messages until they are ended.
-const halfTopic = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 // CheckbackHandler answers one check-back, or leaves it to be asked again.
 type CheckbackHandler func(ctx context.Context, m txn.Message, h txn.Half)

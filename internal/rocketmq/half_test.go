@@ -3,11 +3,13 @@ package rocketmq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -111,13 +113,13 @@ func TestVisibleCountsCopies(t *testing.T) {
 		since := time.Now().Add(-time.Minute)
 		m := f.message(3)
 		h := f.sendHalf(m)
-		if got, err := f.client.Visible(t.Context(), m, -1, since); got != 0 || err != nil {
+		if got, err := f.client.Visible(t.Context(), m, -1, since, true); got != 0 || err != nil {
 			t.Errorf("before the commit: got %d, %v, want 0", got, err)
 		}
 		for want := 1; want <= 2; want++ {
 			f.end(h, txn.DecisionCommit)
 			eventually(t, 10*time.Second, func() error {
-				got, err := f.client.Visible(t.Context(), m, -1, since)
+				got, err := f.client.Visible(t.Context(), m, -1, since, true)
 				if err == nil && got < want {
 					return errors.New("not in the index yet")
 				}
@@ -130,10 +132,10 @@ func TestVisibleCountsCopies(t *testing.T) {
 		f.awaitVisible(m.Queue, 2)
 		other := m
 		other.UniqKey = f.client.NewUniqKey()
-		if got, err := f.client.Visible(t.Context(), other, -1, since); got != 0 || err != nil {
+		if got, err := f.client.Visible(t.Context(), other, -1, since, true); got != 0 || err != nil {
 			t.Errorf("another message: got %d, %v, want 0", got, err)
 		}
-		if got, err := f.client.Visible(t.Context(), m, -1, time.Now().Add(time.Hour)); got != 0 || err != nil {
+		if got, err := f.client.Visible(t.Context(), m, -1, time.Now().Add(time.Hour), true); got != 0 || err != nil {
 			t.Errorf("since a time in the future: got %d, %v, want 0", got, err)
 		}
 	})
@@ -181,5 +183,35 @@ func TestProbe(t *testing.T) {
 	cancel()
 	if err := f.client.Probe(ctx, f.message(0).Queue.Broker); err == nil {
 		t.Error("with a cancelled context: got no error")
+	}
+}
+
+// TestVisibleWhereTheIndexIsOff: a broker's index knows nothing, and its connection is older than the message. How far a half
+// message has come is seen by its queue, and what is visible by reading its own.
+func TestVisibleWhereTheIndexIsOff(t *testing.T) {
+	t.Parallel()
+	stack := stacktest.Private(t, devstack.Options{BrokerConfig: map[string]string{"messageIndexEnable": "false"}})
+	f := newFixture(t, stack.Nameservers(), TransportNative, nil)
+	since := time.Now()
+	m := f.message(0)
+	h := f.sendHalf(m)
+	eventually(t, 30*time.Second, func() error {
+		if reach, err := f.client.Reach(t.Context(), h); err != nil || reach != txn.ReachQueue {
+			return fmt.Errorf("the half message has come to %d (%w), want its queue", reach, err)
+		}
+		return nil
+	})
+	next := h
+	next.QueueOffset++
+	if reach, err := f.client.Reach(t.Context(), next); err != nil || reach != txn.ReachNothing {
+		t.Errorf("a half message behind the last: got %d, %v, want nothing", reach, err)
+	}
+	if got, err := f.client.Visible(t.Context(), m, h.CommitLogOffset, since, false); got != 0 || err != nil {
+		t.Errorf("before the commit: got %d, %v, want 0", got, err)
+	}
+	f.end(h, txn.DecisionCommit)
+	f.awaitVisible(m.Queue, 1)
+	if got, err := f.client.Visible(t.Context(), m, h.CommitLogOffset, since, false); got != 1 || err != nil {
+		t.Errorf("after the commit: got %d, %v, want 1", got, err)
 	}
 }

@@ -281,7 +281,7 @@ func (f *fixture) brokerIsMissing(broker string) {
 	if err := f.client.End(f.t.Context(), txn.Half{Broker: broker}, txn.DecisionCommit, time.Time{}); !isNotSent(err) {
 		f.t.Errorf("end at a broker that is down: got %v, want ErrNotSent", err)
 	}
-	if _, err := f.client.Visible(f.t.Context(), m, -1, time.Time{}); err == nil {
+	if _, err := f.client.Visible(f.t.Context(), m, -1, time.Time{}, true); err == nil {
 		f.t.Error("asking the index of a broker that is down: got no error")
 	}
 }

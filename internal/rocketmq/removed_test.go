@@ -43,7 +43,7 @@ func TestEndAfterTheTopicChanged(t *testing.T) {
 			f.change(tc.share)
 			f.end(h, txn.DecisionCommit)
 			eventually(t, 10*time.Second, func() error { // the index has it, wherever it is
-				copies, err := f.client.Visible(t.Context(), m, -1, time.Time{})
+				copies, err := f.client.Visible(t.Context(), m, -1, time.Time{}, true)
 				if err == nil && copies != 1 {
 					err = fmt.Errorf("the index has %d copies, want 1", copies)
 				}

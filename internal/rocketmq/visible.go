@@ -12,27 +12,74 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Indexed says whether the broker's index knows a half message; see delivery.Broker.
-func (c *Client) Indexed(ctx context.Context, h txn.Half) (bool, error) {
-	found, err := c.remote.QueryByUniqKey(ctx, h.Broker, halfTopic, h.UniqKey, time.Time{}, time.Time{})
-	if remoting.IsCode(err, remoting.CodeNoPermission) {
-		return false, fmt.Errorf("%w: %w", txn.ErrNotTold, err)
+// halfTopic is where a broker keeps half messages until they are ended, unless it has transRocksDBEnable=true and
+// transWriteOriginTransHalfEnable=false: then it is RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC.
+const halfTopic = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+// halfTopicOf is where half messages of the broker were seen last.
+func (c *Client) halfTopicOf(broker string) string {
+	if topic, ok := c.halfTopics.Load(broker); ok {
+		return topic.(string) //nolint:forcetypeassert // only strings are stored
 	}
-	return len(found) > 0, err
+	return halfTopic
+}
+
+// halves returns the copies of a half message that the broker's index knows. The one that was stored at the commit-log offset
+// tells in which topic: what a broker does with half messages may be changed when it is started again.
+func (c *Client) halves(ctx context.Context, broker, uniqKey string, at int64, since time.Time) ([]remoting.Message, error) {
+	topic := c.halfTopicOf(broker)
+	found, err := c.remote.QueryByUniqKey(ctx, broker, topic, uniqKey, since, time.Time{})
+	if err != nil || len(found) > 0 {
+		return found, err
+	}
+	m, err := c.remote.View(ctx, broker, topic, at)
+	if remoting.IsCode(err, remoting.CodeSystemError) { // nothing can be read there, or not yet
+		return nil, nil
+	}
+	if err != nil || m.UniqKey() != uniqKey || m.Topic == topic {
+		return nil, err
+	}
+	c.halfTopics.Store(broker, m.Topic)
+	return c.remote.QueryByUniqKey(ctx, broker, m.Topic, uniqKey, since, time.Time{})
+}
+
+// Reach says how far a half message has come; see delivery.Broker. A broker counts in its queue what it has put there, not
+// what it has in its log only.
+func (c *Client) Reach(ctx context.Context, h txn.Half) (txn.Reach, error) {
+	found, err := c.halves(ctx, h.Broker, h.UniqKey, h.CommitLogOffset, time.Time{})
+	if len(found) > 0 {
+		return txn.ReachIndex, nil
+	}
+	end := int64(0)
+	if err == nil {
+		end, err = c.remote.MaxOffset(ctx, h.Broker, c.halfTopicOf(h.Broker), 0)
+	}
+	switch {
+	case remoting.IsCode(err, remoting.CodeNoPermission):
+		return txn.ReachNothing, fmt.Errorf("%w: %w", txn.ErrNotTold, err)
+	case err != nil:
+		return txn.ReachNothing, err
+	case end > h.QueueOffset:
+		return txn.ReachQueue, nil
+	default:
+		return txn.ReachNothing, nil
+	}
 }
 
 // Visible counts the copies of a message; see delivery.Broker. What the broker's index knows is there. It has holes: a broker
 // that did not end in its orderly way deletes, when it starts, the index file that it was writing, and indexes anew from
 // the commit-log file on in which its recovery begins (IndexService.load, CommitLog.recoverAbnormally, messageIndexSafe).
-// So where there may be one, the queue is read.
-func (c *Client) Visible(ctx context.Context, m txn.Message, first int64, since time.Time) (int, error) {
+// So where there may be one, or the index is not known to tell at all, the queue is read.
+func (c *Client) Visible(ctx context.Context, m txn.Message, first int64, since time.Time, indexed bool) (int, error) {
 	found, err := c.remote.QueryByUniqKey(ctx, m.Queue.Broker, m.Topic, m.UniqKey, since, time.Time{})
 	if err != nil || len(found) > 0 {
 		return len(found), err
 	}
-	complete, err := c.indexIsComplete(ctx, m, first, since)
-	if err != nil || complete {
-		return 0, err
+	if indexed {
+		complete, err := c.indexIsComplete(ctx, m, first, since)
+		if err != nil || complete {
+			return 0, err
+		}
 	}
 	copies, err := c.countInQueue(ctx, m, since)
 	if cannotRead(err) {
@@ -60,7 +107,7 @@ func (c *Client) indexIsComplete(ctx context.Context, m txn.Message, first int64
 	if first < 0 {
 		return false, nil
 	}
-	halves, err := c.remote.QueryByUniqKey(ctx, m.Queue.Broker, halfTopic, m.UniqKey, since, time.Time{})
+	halves, err := c.halves(ctx, m.Queue.Broker, m.UniqKey, first, since)
 	return slices.ContainsFunc(halves, func(h remoting.Message) bool { return h.CommitLogOffset == first }), err
 }
 

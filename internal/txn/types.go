@@ -90,6 +90,16 @@ type Half struct {
 	FromCheck       bool // the coordinates came with a check-back
 }
 
+// Reach is how far a message has come that is in the broker's log.
+type Reach int
+
+// The places where a message can be found, in the order in which a broker writes them.
+const (
+	ReachNothing Reach = iota
+	ReachQueue         // it stands in its queue
+	ReachIndex         // and the message index knows it
+)
+
 // Decision is what END_TRANSACTION tells the broker.
 type Decision string
 
