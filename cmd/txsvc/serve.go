@@ -115,6 +115,8 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 		return err
 	}
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	producer := txn.ProducerOf(mq.NewUniqKey())
+	_ = store.Register(startCtx, producer) // before there are half messages; RunRegistration tries again
 	err = mq.Start(startCtx, router.Topics(), resolver.Checkback)
 	ready.logMissing(startCtx, log)
 	cancel()
@@ -133,6 +135,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	loops.Go(func() error { return router.Run(background) })
 	loops.Go(func() error { store.RunMarker(background); return nil })
 	loops.Go(func() error { store.RunWatch(background); return nil })
+	loops.Go(func() error { store.RunRegistration(background, producer); return nil })
 	if s.Retention > 0 {
 		retention := localtx.NewRetention(store, s.Retention, registry, log)
 		loops.Go(func() error { retention.Run(background); return nil })

@@ -17,14 +17,36 @@ func (r *Resolver) Checkback(ctx context.Context, m txn.Message, h txn.Half) {
 		return
 	}
 	answer := "unknown"
-	if m.TxID == "" {
-		r.log.ErrorContext(ctx, "check-back for a half message that is not of this service: another producer uses its group",
-			"message_id", h.UniqKey, "topic", m.Topic)
-	} else {
+	switch own, err := r.own(ctx, m, h); {
+	case err != nil:
+		r.log.WarnContext(ctx, "check-back not decided; the broker asks again", "id", m.TxID, "error", err)
+	case !own:
+		r.foreigner(ctx, m, h)
+		return
+	default:
 		answer = r.answer(ctx, m, h)
 	}
 	r.metrics.Checkbacks.WithLabelValues(m.Kind, answer).Inc()
 	r.log.InfoContext(ctx, "check-back answered", "id", m.TxID, "message_id", h.UniqKey, "answer", answer)
+}
+
+// own says whether the half message is of this service and its database. Another service that uses the same producer group
+// by mistake, or the same service with another database, has half messages that look like ours; what is answered to them, its
+// transactions would have to live with.
+func (r *Resolver) own(ctx context.Context, m txn.Message, h txn.Half) (bool, error) {
+	if m.TxID == "" {
+		return false, nil
+	}
+	return r.store.OwnHalf(ctx, m.TxID, h.UniqKey)
+}
+
+// foreigner leaves a foreign half message to its own service, and tells of it.
+func (r *Resolver) foreigner(ctx context.Context, m txn.Message, h txn.Half) {
+	r.metrics.Checkbacks.WithLabelValues("", "foreign").Inc()
+	if r.foreign.note(time.Now()) {
+		r.log.ErrorContext(ctx, "check-backs come for half messages of another service or database, which uses this producer group; they are left unanswered",
+			"message_id", h.UniqKey, "topic", m.Topic, "told_again_after", foreignTold.String())
+	}
 }
 
 func (r *Resolver) answer(ctx context.Context, m txn.Message, h txn.Half) string {

@@ -9,6 +9,8 @@ import (
 
 // Store is what deliveries need of PostgreSQL.
 type Store interface {
+	// OwnHalf says whether a half message is of this database: of one of the processes that work on it, or named by a row.
+	OwnHalf(ctx context.Context, id, uniqKey string) (bool, error)
 	// Decide says what a half message is to be told, fencing it when no attempt with its id was decided.
 	Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Verdict, *txn.Transaction, error)
 	// ClaimDue leases rows of the given brokers that have a half message and no line to stand in, and that nobody works on.

@@ -37,6 +37,7 @@ type Resolver struct {
 	evidence  *evidence
 	undecided undecided
 	recounts  recounts
+	foreign   foreign
 	relay     *relay
 	pending   prometheus.Gauge
 	parked    prometheus.Gauge

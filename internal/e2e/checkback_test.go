@@ -208,13 +208,65 @@ func TestCheckbackOfForeignHalfMessage(t *testing.T) {
 	if err := foreign.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, func() error {
-		if got := s.metric(`txsvc_checkbacks_total{answer="unknown"`); got < 2 {
+	eventually(t, 30*time.Second, func() error {
+		if got := s.metric(`txsvc_checkbacks_total{answer="foreign"`); got < 2 {
 			return fmt.Errorf("asked %v times", got)
 		}
 		return nil
 	})
 	if got := e.visible(); len(got) != 0 {
 		t.Errorf("got %d visible messages, want none", len(got))
+	}
+}
+
+// TestTwoServicesInOneGroup: another service with the same kinds and topics, and another database, uses the group by mistake.
+// It leaves our half messages alone, and says so; our own service decides them.
+func TestTwoServicesInOneGroup(t *testing.T) {
+	t.Parallel()
+	e := newImpatientEnv(t)
+	other := newEnvOn(t, stacktest.NewDatabase(t), e.nameservers)
+	other.group, other.topic, other.config = e.group, e.topic, e.config
+	ours, theirs := e.start().ready(), other.start().ready()
+	release := e.hold("paused")
+	defer release()
+	done := make(chan answer, 1)
+	go func() {
+		a, err := ours.post("/v1/transactions", slow("tx-paused", "paused"))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- a
+	}()
+	const orphans = 5
+	dying := e.start(fmt.Sprintf("TXSVC_FAILPOINT=half-sent@%d", orphans)).ready()
+	dying.postOrders("orphan-", orphans)
+	dying.awaitDeath()
+	eventually(t, time.Minute, func() error {
+		decided, foreign := ours.metric(`txsvc_checkbacks_total{answer="rollback"`), theirs.metric(`txsvc_checkbacks_total{answer="foreign"`)
+		if decided < orphans || foreign < 1 {
+			return fmt.Errorf("%v of our orphans are rolled back, and %v check-backs left unanswered by the other service", decided, foreign)
+		}
+		return nil
+	})
+	theirs.degraded("producer_group", "another service or database")
+	release()
+	if a := <-done; a.State != "committed" {
+		t.Errorf("got %s, want a committed transaction", a.Raw)
+	}
+	e.visibleOnce("tx-paused", ours)
+	for answer, want := range map[string]float64{"rollback": 0, "commit": 0} {
+		if got := theirs.metric(`txsvc_checkbacks_total{answer="` + answer + `"`); got != want {
+			t.Errorf("the other service answered %s to %v check-backs, want %v", answer, got, want)
+		}
+	}
+	var rows int
+	if err := other.db.QueryRow(t.Context(), `SELECT count(*) FROM txsvc.transactions`).Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("the other service wrote %d rows (%v), want none", rows, err)
+	}
+	if got := strings.Count(theirs.log.String(), "half messages of another service"); got != 1 {
+		t.Errorf("it was told %d times, want once", got)
+	}
+	if got := ours.metric(`txsvc_checkbacks_total{answer="foreign"`); got != 0 {
+		t.Errorf("our service took %v of its own half messages for foreign ones", got)
 	}
 }

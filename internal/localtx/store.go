@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,8 @@ type Store struct {
 	marker   *marker
 	leavings leavings
 	stored   stored
-	slots    chan struct{} // one for each local transaction that runs
+	slots    chan struct{}          // one for each local transaction that runs
+	producer atomic.Pointer[string] // the prefix of this process's message ids, once it is registered
 }
 
 // New returns a Store on a pool of NewPool. RunMarker has to be running for MarkDelivered to reach the table.

@@ -35,7 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"kind", "stage"}),
 		Checkbacks: counter("txsvc_checkbacks_total",
-			"Check-backs by answer: commit, rollback, unknown.", "kind", "answer"),
+			"Check-backs by answer: commit, rollback, unknown; and, without a kind, foreign.", "kind", "answer"),
 		Fallbacks: counter("txsvc_fallbacks_total",
 			"Transactions of kinds with fallback: outbox for which no half message could be stored.", "kind"),
 		Deliveries: counter("txsvc_deliveries_total",

@@ -90,6 +90,13 @@ type Half struct {
 	FromCheck       bool // the coordinates came with a check-back
 }
 
+// producerDigits are the first digits of a UNIQ_KEY, which all of one process have in common, and no other process has: its
+// address, its process id and a random number.
+const producerDigits = 20
+
+// ProducerOf tells the process that made a UNIQ_KEY from all others.
+func ProducerOf(uniqKey string) string { return uniqKey[:min(len(uniqKey), producerDigits)] }
+
 // Reach is how far a message has come that is in the broker's log.
 type Reach int
 
