@@ -32,6 +32,7 @@ func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, err
 		kind := &txn.Kind{
 			Name: name, Path: c.Path, Destination: to, Tag: c.Tag, Schema: c.Schema, Immunity: c.Immunity,
 			Timeout: c.Timeout, Local: "sql", Ordered: c.Ordered, Outbox: c.Outbox, Fallback: c.Fallback, BodyResult: c.BodyResult,
+			ResultLimit: c.ResultLimit,
 		}
 		programs[name] = localtx.NewSQL(c.Local.SQL)
 		if c.Local.Handler != "" {

@@ -47,6 +47,7 @@ type Kind struct {
 
 	Ordered, Outbox, Fallback, BodyResult bool // see txn.Kind
 	KeepBody                              bool // the body stays in the row when the message is visible
+	ResultLimit                           int  // bytes
 }
 
 // Local is what a kind's local transaction is: a handler, or SQL.

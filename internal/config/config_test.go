@@ -43,6 +43,7 @@ kinds:
     fallback: reject
     immunity: 10s
     timeout: 1500ms
+    result_limit: 1MiB
   "note":
     topic: notes
     fallback: outbox
@@ -79,15 +80,16 @@ func TestParse(t *testing.T) {
 			"order.create": {
 				Name: "order.create", Path: "/v1/orders", Topic: "orders", Tag: "created", Local: config.Local{Handler: "orders"},
 				Selector: selector.Spec{Type: "java_hash"}, Immunity: 10 * time.Second, Timeout: 1500 * time.Millisecond,
+				ResultLimit: 1 << 20,
 			},
 			"note": {
 				Name: "note", Topic: "notes", Local: config.Local{SQL: []sqltext.Statement{insert, {Text: "select 1"}}},
 				Selector: selector.Spec{Type: "round_robin"}, Timeout: config.DefaultTimeout,
-				Fallback: true,
+				Fallback: true, ResultLimit: 64 << 10,
 			},
 			"notes_2.add-all": {
 				Name: "notes_2.add-all", Topic: "notes", Selector: selector.Spec{Type: "hash"}, Timeout: config.DefaultTimeout,
-				Ordered: true, Outbox: true, BodyResult: true,
+				Ordered: true, Outbox: true, BodyResult: true, ResultLimit: 64 << 10,
 				Local: config.Local{SQL: []sqltext.Statement{
 					insert,
 					{Text: "insert into words (word)\nselect jsonb_array_elements_text(($1::jsonb)->'words')", Args: []string{"payload"}},
@@ -139,7 +141,7 @@ func TestParseRefuses(t *testing.T) {
 		tagForm   = "a tag must not contain ||, begin or end with a space, or be *: consumers could not subscribe to it"
 		noTime    = "must be a time with its unit, like 10s"
 		unused    = "anchors, aliases and tags of YAML are not used here"
-		kindKnown = "unknown field; known are body, delivery, fallback, immunity, keep_body, local, ordered, path, schema, selector, tag, timeout, topic"
+		kindKnown = "unknown field; known are body, delivery, fallback, immunity, keep_body, local, ordered, path, result_limit, schema, selector, tag, timeout, topic"
 	)
 	for _, tt := range []struct{ name, text, want string }{
 		// The document.
@@ -226,6 +228,10 @@ func TestParseRefuses(t *testing.T) {
 		{"order within lanes", kind("ordered: true\nselector: {type: lanes, by: shard_key, lanes: {default: {queues: [0]}}, within: round_robin}"), "3:14: kinds.a.b.ordered: needs a selector that keeps a shard key in one queue; within its lanes, round_robin does not"},
 		{"two orders of a topic", kind("ordered: true\nselector: {type: consistent}") + "  c:\n    topic: t\n    ordered: true\n    local: {handler: h}\n", "9:14: kinds.c.ordered: needs the selector of the kind a.b, which is ordered, too, and has the same topic: one key would go to two queues"},
 		{"keep_body is a number", kind("keep_body: 1"), "3:16: kinds.a.b.keep_body: must be true or false"},
+		{"result without unit", kind("result_limit: 65536"), "3:19: kinds.a.b.result_limit: must be a size with its unit, like 64KiB or 1MiB"},
+		{"result in other units", kind("result_limit: 1GB"), "3:19: kinds.a.b.result_limit: must be a size with its unit, like 64KiB or 1MiB"},
+		{"result beyond a message", kind("result_limit: 5MiB"), "3:19: kinds.a.b.result_limit: must be from 1KiB to 4MiB"},
+		{"no result at all", kind("result_limit: 0KiB"), "3:19: kinds.a.b.result_limit: must be from 1KiB to 4MiB"},
 		{"timeout without unit", kind("timeout: 5"), "3:14: kinds.a.b.timeout: " + noTime},
 		{"timeout is strange", kind("timeout: soon"), "3:14: kinds.a.b.timeout: " + noTime},
 		{"timeout is zero", kind("timeout: 0s"), "3:14: kinds.a.b.timeout: must be from 1ms to 1m0s"},
@@ -287,7 +293,7 @@ kinds.yaml:4:3: kinds.A: the name of a kind has at most 100 small letters and di
 kinds.yaml:4:3: kinds.A: topic is required
 kinds.yaml:5:14: kinds.A.ordered: must be true or false
 kinds.yaml:6:18: kinds.A.local.sql: BEGIN is not allowed: the service begins and ends the transaction
-kinds.yaml:7:5: kinds.A.typo: unknown field; known are body, delivery, fallback, immunity, keep_body, local, ordered, path, schema, selector, tag, timeout, topic`
+kinds.yaml:7:5: kinds.A.typo: unknown field; known are body, delivery, fallback, immunity, keep_body, local, ordered, path, result_limit, schema, selector, tag, timeout, topic`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

@@ -27,6 +27,9 @@ const (
 	maxImmunity = time.Hour
 )
 
+// minResult is the least that a limit of results can be, in bytes.
+const minResult = 1 << 10
+
 // file reads the whole file. Selectors are settled last, because topics may stand behind the kinds.
 func (r *reader) file() *File {
 	root := r.document()
@@ -125,7 +128,7 @@ func (r *reader) kinds(f field, file *File) {
 }
 
 func (r *reader) kind(e entry) Kind {
-	kind := Kind{Name: e.name, Timeout: DefaultTimeout}
+	kind := Kind{Name: e.name, Timeout: DefaultTimeout, ResultLimit: txn.DefaultResultLimit}
 	entries, ok := r.entries(e.field)
 	if !ok {
 		return kind
@@ -143,12 +146,13 @@ func (r *reader) kind(e entry) Kind {
 				r.ordered = append(r.ordered, entry{name: e.name, field: f})
 			}
 		},
-		"delivery":  func(f field) { kind.Outbox = r.second(f, "half", "outbox") },
-		"fallback":  func(f field) { kind.Fallback = r.second(f, "reject", "outbox") },
-		"immunity":  func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
-		"timeout":   func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
-		"body":      func(f field) { kind.BodyResult, body = r.second(f, "payload", "result"), f },
-		"keep_body": func(f field) { kind.KeepBody = r.bool(f) },
+		"delivery":     func(f field) { kind.Outbox = r.second(f, "half", "outbox") },
+		"fallback":     func(f field) { kind.Fallback = r.second(f, "reject", "outbox") },
+		"immunity":     func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
+		"timeout":      func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
+		"body":         func(f field) { kind.BodyResult, body = r.second(f, "payload", "result"), f },
+		"keep_body":    func(f field) { kind.KeepBody = r.bool(f) },
+		"result_limit": func(f field) { kind.ResultLimit = r.size(f, minResult, txn.MaxResultLimit) },
 	})
 	if kind.BodyResult && !kind.Outbox {
 		r.problem(body, "result needs delivery: outbox; a half message is stored before there is a result")

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -214,6 +215,27 @@ func (r *reader) duration(f field, least, most, unit time.Duration) time.Duratio
 		r.problem(f, "must be a multiple of %v", unit)
 	}
 	return d
+}
+
+// size returns a number of bytes like 64KiB that lies within the bounds.
+func (r *reader) size(f field, least, most int) int {
+	size, ok := 0, false
+	if n, isText := f.node.(*ast.StringNode); isText {
+		for unit, factor := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20} {
+			if digits, found := strings.CutSuffix(n.Value, unit); found {
+				count, err := strconv.Atoi(strings.TrimSpace(digits))
+				ok = err == nil && count >= 0 && count <= most
+				size = count * factor
+			}
+		}
+	}
+	switch {
+	case !ok:
+		r.mismatch(f, "a size with its unit, like 64KiB or 1MiB")
+	case size < least || size > most:
+		r.problem(f, "must be from %dKiB to %dMiB", least>>10, most>>20)
+	}
+	return size
 }
 
 // second says whether a choice of two words is the second, which is not the default.

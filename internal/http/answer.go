@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,9 +63,10 @@ type rejectionJSON struct {
 // Codes that are no answers to a request of their own: of transactions whose attempts never committed, and of those whose
 // message is not visible yet.
 const (
-	codeAbandoned     txn.Code = "abandoned"
-	codeDelayed       txn.Code = "delayed"
-	codeUndeliverable txn.Code = "undeliverable"
+	codeAbandoned      txn.Code = "abandoned"
+	codeDelayed        txn.Code = "delayed"
+	codeUndeliverable  txn.Code = "undeliverable"
+	codeResultTooLarge txn.Code = "result_too_large" // of a committed one
 )
 
 // optional is a string whose absence is null.
@@ -118,6 +120,8 @@ func failureOf(t *txn.Transaction) *failureJSON {
 		return &failureJSON{Code: codeUndeliverable, Message: t.Trouble}
 	case t.Delivery == txn.DeliveryPending && t.Trouble != "":
 		return &failureJSON{Code: codeDelayed, Message: t.Trouble}
+	case t.ResultTooLarge > 0:
+		return &failureJSON{Code: codeResultTooLarge, Message: fmt.Sprintf("the result has %d bytes, more than can be answered", t.ResultTooLarge)}
 	default:
 		return nil
 	}
@@ -143,25 +147,41 @@ func writeSubmitted(w http.ResponseWriter, t *txn.Transaction) error {
 	return writeTransaction(w, status, t)
 }
 
+// writeTransaction answers whatever the result is: the encoder takes no more than 10,000 levels, and a result that is deeper
+// is put into the answer as PostgreSQL gave it.
 func writeTransaction(w http.ResponseWriter, status int, t *txn.Transaction) error {
-	return writeJSON(w, status, typeJSON, encodable(t))
+	out := encodable(t)
+	err := writeJSON(w, status, typeJSON, out)
+	if err == nil || out.Result == nil {
+		return err
+	}
+	out.Result = nil
+	rest, encodeErr := json.Marshal(out, lenient)
+	if encodeErr != nil {
+		return err
+	}
+	// The quotes of a name do not stand unescaped in any text before it.
+	before, after, _ := bytes.Cut(rest, []byte(`"result":null`))
+	write(w, status, typeJSON, slices.Concat(before, []byte(`"result":`), bytes.ToValidUTF8(t.Result, []byte("\ufffd")), after))
+	return nil
 }
 
 // kindJSON is the schema Kind of openapi.yaml.
 type kindJSON struct {
-	Name       string   `json:"name"`
-	Path       optional `json:"path"`
-	Topic      string   `json:"topic"`
-	Tag        optional `json:"tag"`
-	Selector   string   `json:"selector"`
-	Local      string   `json:"local"`
-	HasSchema  bool     `json:"has_schema"`
-	Ordered    bool     `json:"ordered"`
-	Delivery   string   `json:"delivery"`
-	Fallback   string   `json:"fallback"`
-	Body       string   `json:"body"`
-	ImmunityMS *int64   `json:"immunity_ms"`
-	TimeoutMS  int64    `json:"timeout_ms"`
+	Name        string   `json:"name"`
+	Path        optional `json:"path"`
+	Topic       string   `json:"topic"`
+	Tag         optional `json:"tag"`
+	Selector    string   `json:"selector"`
+	Local       string   `json:"local"`
+	HasSchema   bool     `json:"has_schema"`
+	Ordered     bool     `json:"ordered"`
+	Delivery    string   `json:"delivery"`
+	Fallback    string   `json:"fallback"`
+	Body        string   `json:"body"`
+	ImmunityMS  *int64   `json:"immunity_ms"`
+	TimeoutMS   int64    `json:"timeout_ms"`
+	ResultLimit int      `json:"result_limit"`
 }
 
 type kindsJSON struct {
@@ -183,6 +203,7 @@ func encodeKinds(kinds []*txn.Kind) ([]byte, error) {
 			Name: k.Name, Path: optional(k.Path), Topic: k.Topic, Tag: optional(k.Tag), Selector: k.Selector.Name(),
 			Local: k.Local, HasSchema: k.Schema != nil, Ordered: k.Ordered, Delivery: oneOf(k.Outbox, "outbox", "half"),
 			Fallback: oneOf(k.Fallback, "outbox", "reject"), Body: oneOf(k.BodyResult, "result", "payload"), TimeoutMS: k.Timeout.Milliseconds(),
+			ResultLimit: k.ResultBytes(),
 		}
 		if k.Immunity > 0 {
 			item.ImmunityMS = new(k.Immunity.Milliseconds())

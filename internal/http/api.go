@@ -73,6 +73,8 @@ type api struct {
 	duration *prometheus.HistogramVec
 	routes   chi.Routes
 	bodies   bodies
+	// resultLimits is how many bytes results of a kind may have.
+	resultLimits map[string]int
 }
 
 // New returns the handler of the whole API. It fails when a kind's path cannot be served; it panics when its metric is
@@ -83,6 +85,10 @@ func New(config Config) (http.Handler, error) {
 		return nil, fmt.Errorf("encoding the kinds: %w", err)
 	}
 	a := &api{Config: config, kinds: kinds, duration: newDuration(config.Registerer)}
+	a.resultLimits = make(map[string]int, len(config.Kinds))
+	for _, kind := range config.Kinds {
+		a.resultLimits[kind.Name] = kind.ResultBytes()
+	}
 	router := chi.NewRouter()
 	a.routes = router
 	return router, a.route(router)

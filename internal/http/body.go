@@ -21,11 +21,11 @@ const maxBody = 5 << 20
 // firstRead bounds what is allocated on the word of a Content-Length alone.
 const firstRead = 64 << 10
 
-// maxBodies bounds what the bodies of all requests take beyond their first read, in bytes. On its way to broker and
-// database each is copied, so that the process takes several times as much.
+// maxBodies bounds what all requests take beyond the first read of their bodies, and beyond results of the default limit, in
+// bytes. On its way to broker and database each body is copied, so that the process takes several times as much.
 const maxBodies = 128 << 20
 
-// bodies counts what the bodies of all requests take beyond their first read.
+// bodies counts what is bounded by maxBodies.
 type bodies struct{ held atomic.Int64 }
 
 // bodyShare is what one request has of it.
@@ -38,6 +38,15 @@ type bodyShare struct {
 func (s *bodyShare) grow(bytes int) bool {
 	s.held += int64(bytes)
 	return s.of.held.Add(int64(bytes)) <= maxBodies
+}
+
+// growByResult is grow for a result, or for the largest that there can be. Those within the default limit are counted by the number
+// of requests only.
+func (s *bodyShare) growByResult(bytes int) error {
+	if bytes > txn.DefaultResultLimit && !s.grow(bytes) {
+		return errBodies
+	}
+	return nil
 }
 
 // free gives everything back.
@@ -93,7 +102,7 @@ func discardBody(w http.ResponseWriter, r *http.Request) {
 
 // errBodies is the answer when there is no room for one more large body.
 var errBodies = &txn.Error{
-	Code: txn.CodeOverloaded, Detail: "the bodies of the requests in flight are as large as this service takes on", RetryAfter: time.Second,
+	Code: txn.CodeOverloaded, Detail: "the bodies and results of the requests in flight are as large as this service takes on", RetryAfter: time.Second,
 }
 
 var errBodyTooLarge = txn.Errorf(txn.CodePayloadTooLarge, "the body is larger than %d bytes", maxBody)

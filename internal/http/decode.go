@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -187,7 +188,8 @@ func (d *decoder) string(to *string) error {
 	return nil
 }
 
-// raw reads any JSON value. It keeps the bytes as they were sent: a consumer of the message gets these.
+// raw reads any JSON value whose depth and numbers are within the limits. It keeps the bytes as they were sent: a consumer
+// of the message gets these.
 func (d *decoder) raw(to *json.RawMessage) error {
 	value, err := d.json.ReadValue()
 	if err != nil {
@@ -195,6 +197,9 @@ func (d *decoder) raw(to *json.RawMessage) error {
 	}
 	end := int(d.json.InputOffset())
 	*to = d.data[end-len(value) : end : end]
+	if wrong := txn.CheckJSON(*to); wrong != nil {
+		d.add(d.json.StackPointer()+jsontext.Pointer(wrong.Pointer), "%s", wrong.Message)
+	}
 	return nil
 }
 
@@ -285,6 +290,8 @@ func (d *decoder) syntax(err error) {
 		d.add(at.JSONPointer, "is given more than once")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		d.add(at.JSONPointer, "the JSON ends before it is complete")
+	case strings.Contains(at.Err.Error(), "max depth"): // the decoder's own limit is 10,000 levels; its error has no name
+		d.add(at.JSONPointer, "is nested more than %d levels deep", txn.MaxJSONDepth)
 	case d.badUTF8(at.ByteOffset):
 		d.add(at.JSONPointer, "is not valid UTF-8, at byte %d", at.ByteOffset)
 	default:

@@ -51,6 +51,9 @@ func (a *api) submit(name string) handler {
 		if err != nil {
 			return err
 		}
+		if err := share.growByResult(a.resultLimits[request.Kind]); err != nil { // afterwards it would be too late to refuse
+			return err
+		}
 		request.Traceparent, request.Header = traceparent(r.Header), r.Header.Get
 		t, err := a.Transactions.Submit(r.Context(), request)
 		if err != nil && fromHeader {
@@ -135,6 +138,11 @@ func (a *api) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	t, err := a.Transactions.Get(r.Context(), id)
 	if err != nil {
+		return err
+	}
+	share := &bodyShare{of: &a.bodies}
+	defer share.free()
+	if err := share.growByResult(len(t.Result)); err != nil {
 		return err
 	}
 	return writeTransaction(w, http.StatusOK, t)

@@ -2,6 +2,8 @@ package http_test
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 const limit = 5 << 20
@@ -231,4 +235,75 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat("0", len(p))), nil
+}
+
+// What requests hold is bounded by bytes: a kind whose results may be large is refused before anything is done, and a large
+// result is not read out, while others take all there is.
+func TestManyLargeResults(t *testing.T) {
+	h := setup(t)
+	large := strings.Repeat("x", 4<<20-2)
+	h.flow.get = func(_ context.Context, id string) (*txn.Transaction, error) {
+		tx := delivered(txn.Request{ID: id, Kind: "payment.capture", ShardKey: "acme"})
+		if id == "large" {
+			tx.Result = json.RawMessage(`"` + large + `"`)
+		}
+		return tx, nil
+	}
+	running, release, entered := make(chan struct{}), make(chan struct{}), sync.WaitGroup{}
+	h.flow.submit = func(_ context.Context, r txn.Request) (*txn.Transaction, error) {
+		if r.ShardKey == "waits" {
+			running <- struct{}{}
+			<-release
+		}
+		return delivered(r), nil
+	}
+	const all = 32 // of 4 MiB are 128 MiB
+	body := func(kind, key string) string {
+		return fmt.Sprintf(`{"kind":%q,"shard_key":%q,"payload":1}`, kind, key)
+	}
+	for range all {
+		entered.Go(func() {
+			w := httptest.NewRecorder()
+			h.handler.ServeHTTP(w, newRequest("/v1/transactions", body("payment.capture", "waits")))
+			if w.Code != http.StatusCreated {
+				t.Errorf("got %d, want 201: %s", w.Code, w.Body)
+			}
+		})
+		<-running
+	}
+	for _, refused := range []*answer{h.post("/v1/transactions", body("payment.capture", "acme")), h.get("/v1/transactions/large")} {
+		refused.problem(http.StatusServiceUnavailable, "overloaded")
+		wantHeader(t, refused, "Retry-After", "1")
+	}
+	h.post("/v1/transactions", body("order.create", "acme")).want(http.StatusCreated)
+	h.get("/v1/transactions/small").want(http.StatusOK)
+	close(release)
+	entered.Wait()
+	h.post("/v1/transactions", body("payment.capture", "acme")).want(http.StatusCreated)
+	h.get("/v1/transactions/large").want(http.StatusOK)
+}
+
+// A result is answered however deep it is, and one that is too large to be read is told of.
+func TestResultsOfEarlierVersions(t *testing.T) {
+	h := setup(t)
+	deep := strings.Repeat(`{"result":null,"a":[`, 20_000) + strings.Repeat(`]}`, 20_000)
+	h.flow.get = func(_ context.Context, id string) (*txn.Transaction, error) {
+		tx := delivered(txn.Request{ID: id, Kind: "order.create", ShardKey: `"result":null`})
+		tx.Result = json.RawMessage(deep)
+		if id == "large" {
+			tx.Result, tx.ResultTooLarge = nil, 131_000_000
+		}
+		return tx, nil
+	}
+	w := httptest.NewRecorder()
+	h.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/transactions/deep", nil))
+	body := w.Body.String()
+	before, after, found := strings.Cut(body, deep)
+	if w.Code != http.StatusOK || !found || !json.Valid([]byte(before+"null"+after)) || !strings.HasSuffix(before, `,"result":`) {
+		t.Errorf("got %d %.600s … %s", w.Code, before, after)
+	}
+	if a := h.get("/v1/transactions/large").want(http.StatusOK); !strings.Contains(a.Body.String(),
+		`"result":null,"error":{"code":"result_too_large","message":"the result has 131000000 bytes, more than can be answered","rejection":null}`) {
+		t.Errorf("got %s", a.Body)
+	}
 }

@@ -72,7 +72,7 @@ func (hash) Select([]txn.Queue, txn.SelectorInput) (txn.Route, error) {
 func shippedKinds() []*txn.Kind {
 	return []*txn.Kind{
 		{Name: "order.create", Path: "/v1/orders", Destination: txn.Destination{Topic: "orders", Selector: hash{}}, Tag: "created", Local: "handler", Timeout: 5 * time.Second},
-		{Name: "payment.capture", Destination: txn.Destination{Topic: "payments", Selector: hash{}}, Local: "sql", Timeout: time.Minute, Immunity: 10 * time.Second},
+		{Name: "payment.capture", Destination: txn.Destination{Topic: "payments", Selector: hash{}}, Local: "sql", Timeout: time.Minute, Immunity: 10 * time.Second, ResultLimit: 4 << 20},
 	}
 }
 

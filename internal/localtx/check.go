@@ -23,7 +23,8 @@ var (
 // secret.
 func (s *Store) Check(ctx context.Context) error {
 	// FOR UPDATE asks for what a writer needs: that the transaction may write, and the permission.
-	_, err := s.pool.Exec(ctx, `SELECT line, fingerprint FROM txsvc.transactions LIMIT 0 FOR UPDATE`)
+	_, err := s.pool.Exec(ctx, `SELECT line, fingerprint FROM txsvc.transactions
+		WHERE 'txsvc.refuse_result(integer,integer)'::regprocedure IS NOT NULL LIMIT 0 FOR UPDATE`)
 	if err == nil {
 		return nil
 	}
@@ -49,7 +50,7 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 }
 
-// tablesMissing: the relation, its schema or a column of it is not there.
+// tablesMissing: the relation, its schema, a column of it or a function is not there.
 func tablesMissing(e *pgconn.PgError) bool {
-	return (e.Code == "42P01" || e.Code == "42703" || e.Code == "3F000") && strings.Contains(e.Message, "txsvc")
+	return (e.Code == "42P01" || e.Code == "42703" || e.Code == "3F000" || e.Code == "42883") && strings.Contains(e.Message, "txsvc")
 }

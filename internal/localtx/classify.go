@@ -98,7 +98,7 @@ func ownRow(e *pgconn.PgError) bool { return e.SchemaName == "txsvc" && e.TableN
 // which there is no partition has SQLSTATE 23514 as well, and names none.
 func refusal(e *pgconn.PgError) bool {
 	if e.Routine == "exec_stmt_raise" || e.Code == "P0001" {
-		return true
+		return e.Code != resultRefused
 	}
 	catalog := e.SchemaName == "pg_catalog" // two sessions create the same object
 	return strings.HasPrefix(e.Code, "23") && e.ConstraintName != "" && !ownRow(e) && !catalog

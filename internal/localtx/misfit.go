@@ -26,9 +26,15 @@ var misfits = map[string]bool{
 	"22P05": true, // a character that text cannot hold, U+0000
 }
 
+// resultRefused is the SQLSTATE with which the function txsvc.refuse_result ends a transaction.
+const resultRefused = "TX013"
+
 // misfit tells that a value did not fit. It may come from the request, or from what stands in the database: PostgreSQL does
 // not say. So this is no decision of the business, and is not stored.
 func misfit(e *pgconn.PgError) bool {
+	if e.Code == resultRefused {
+		return true
+	}
 	sqlJSON := strings.HasPrefix(e.Code, "2203") || e.Code >= "2203A" && e.Code <= "2203G"
 	return misfits[e.Code] || sqlJSON || e.Code == "23502" && !ownRow(e)
 }
@@ -36,13 +42,17 @@ func misfit(e *pgconn.PgError) bool {
 // misfitOf is the answer to a value that did not fit: 422, not final.
 func misfitOf(e *pgconn.PgError) *txn.Error {
 	message := e.Message // of 23502: it names column and table
-	if e.Code != "23502" {
+	if e.Code != "23502" && e.Code != resultRefused {
 		message = "a value does not fit its type or range"
 		if what := safeMessage(e); what != "" {
 			message += ": " + what
 		}
 	}
-	return txn.Refused(&txn.Rejection{Message: message, SQLState: e.Code, Constraint: e.ConstraintName}, redacted(e))
+	state := e.Code
+	if state == resultRefused {
+		state = "" // it is no SQLSTATE that clients could look up
+	}
+	return txn.Refused(&txn.Rejection{Message: message, SQLState: state, Constraint: e.ConstraintName}, redacted(e))
 }
 
 // safe are the forms of class 22's messages that name a type, a function or a sequence. What is in the groups is kept;

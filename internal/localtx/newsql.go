@@ -29,9 +29,10 @@ func NewSQL(statements []sqltext.Statement) SQL {
 	return p
 }
 
-// keeping is the statement with its first row written into the transaction's row. It becomes a query of a WITH, which is
-// executed as a whole because the aggregate reads it as a whole. The queries of its own WITH stand beside it: some of
-// them change data, and PostgreSQL takes those at the top only. The line break ends a comment at the statement's end.
+// keeping is the statement with its first row written into the transaction's row, beside the time at which it was decided. It
+// becomes a query of a WITH, which is executed as a whole because the count reads it as a whole; only its first row is
+// made JSON, however many there are. The queries of its own WITH stand beside it: some of them change data, and PostgreSQL
+// takes those at the top only. The line break ends a comment at the statement's end.
 func keeping(s sqltext.Statement) string {
 	q, ok := s.Query()
 	if !ok {
@@ -41,6 +42,14 @@ func keeping(s sqltext.Statement) string {
 	if q.With != "" {
 		with = q.With + "\n, "
 	}
-	return fmt.Sprintf("%stxsvc_last AS (%s\n)\nUPDATE txsvc.transactions SET result = (SELECT json_agg(txsvc_row)->0 FROM txsvc_last AS txsvc_row)\n"+
-		"WHERE id = $%d::text RETURNING result::text", with, q.Main, len(s.Args)+1)
+	id, most := len(s.Args)+1, len(s.Args)+2
+	return fmt.Sprintf(`%stxsvc_last AS (%s
+)
+UPDATE txsvc.transactions SET result = (
+	SELECT CASE WHEN octet_length(txsvc_json::text) > $%[4]d::int
+		THEN txsvc.refuse_result(octet_length(txsvc_json::text), $%[4]d::int) ELSE txsvc_json END
+	FROM (SELECT CASE WHEN count(*) > 0 THEN (SELECT row_to_json(txsvc_row) FROM txsvc_last AS txsvc_row LIMIT 1) END AS txsvc_json
+		FROM txsvc_last) AS txsvc_first),
+	decided_at = decided_at + (clock_timestamp() - now())
+WHERE id = $%[3]d::text RETURNING result::text, decided_at`, with, q.Main, id, most)
 }

@@ -53,7 +53,8 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 	last := len(r.work.statements) - 1
 	for i := range r.work.statements {
 		if r.work.kept && i == last {
-			if err := scanResult(results.QueryRow(), &r.row.Result); err != nil {
+			var err error
+			if r.row.Result, r.row.DecidedAt, err = scanKept(results.QueryRow()); err != nil {
 				return err
 			}
 			continue
@@ -90,7 +91,7 @@ func (w work) execute(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 	result := w.result
 	for i, s := range w.statements {
 		if w.kept && i == len(w.statements)-1 {
-			err := scanResult(tx.QueryRow(ctx, s.SQL, s.Args...), &result)
+			result, _, err := scanKept(tx.QueryRow(ctx, s.SQL, s.Args...))
 			return result, err
 		}
 		if _, err := tx.Exec(ctx, s.SQL, s.Args...); err != nil {

@@ -63,8 +63,9 @@ type Handler interface {
 type SQL struct {
 	Statements []Template
 	Isolation  pgx.TxIsoLevel // empty: the database's default
-	// Keep is the last statement rewritten so that it stores its first row, as JSON, as the result of the row; it takes the
-	// id as one more argument and returns the result as text. Empty when the last statement returns no rows.
+	// Keep is the last statement rewritten so that it stores its first row, as JSON, as the result of the row, and when the
+	// transaction was decided. It takes two more arguments, the id and how many bytes the result may have, and returns the two
+	// that it stores. Empty when the last statement returns no rows.
 	Keep string
 }
 

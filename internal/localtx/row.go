@@ -118,8 +118,13 @@ func rowArgs(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, er
 	}, nil
 }
 
-const selectColumns = `id, kind, state, delivery, abandoned, request_hash, shard_key, topic, tag, keys, properties,
-	broker, queue_id, selector, reason, uniq_key, result, rejection, created_at, decided_at, delivered_at, expires_at, ordered,
+// readableResult is the result, and instead of one that is larger than any limit, which rows of earlier versions can have, its
+// size: to read it would take as much memory, several times.
+var readableResult = fmt.Sprintf(`CASE WHEN octet_length(result::text) <= %[1]d THEN result END,
+	CASE WHEN octet_length(result::text) > %[1]d THEN octet_length(result::text) ELSE 0 END`, txn.MaxResultLimit)
+
+var selectColumns = `id, kind, state, delivery, abandoned, request_hash, shard_key, topic, tag, keys, properties,
+	broker, queue_id, selector, reason, uniq_key, ` + readableResult + `, rejection, created_at, decided_at, delivered_at, expires_at, ordered,
 	coalesce(last_error, ''), coalesce(lease_until = 'infinity', false), fingerprint`
 
 // scanTransaction reads selectColumns.
@@ -130,7 +135,7 @@ func scanTransaction(row pgx.Row) (*txn.Transaction, error) {
 	var decided, delivered, expires *time.Time
 	err := row.Scan(
 		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.Fingerprint.Exact, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
-		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID, &result, &rejection,
+		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID, &result, &t.ResultTooLarge, &rejection,
 		&t.CreatedAt, &decided, &delivered, &expires, &t.Ordered, &t.Trouble, &t.Parked, &t.Fingerprint.Value,
 	)
 	if err != nil {

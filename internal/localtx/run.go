@@ -31,7 +31,7 @@ const (
 // Run runs the local transaction of the attempt; see txn.Store. Each run has the kind's timeout for itself: a deadlock
 // alone takes PostgreSQL a second to see.
 func (s *Store) Run(ctx context.Context, a *txn.Attempt) txn.Outcome {
-	w, err := plan(s.programs[a.Kind.Name], inputOf(a))
+	w, err := plan(s.programs[a.Kind.Name], inputOf(a), a.Kind.ResultBytes())
 	if err != nil {
 		return s.refused(ctx, a, err)
 	}
@@ -217,13 +217,8 @@ func committed(tag pgconn.CommandTag, err error) error {
 	return err
 }
 
-func scanResult(row pgx.Row, into *json.RawMessage) error {
-	var text *string
-	if err := row.Scan(&text); err != nil {
-		return err
-	}
-	if text != nil {
-		*into = json.RawMessage(*text)
-	}
-	return nil
+// scanKept reads what the statement of SQL.Keep returns.
+func scanKept(row pgx.Row) (result json.RawMessage, decidedAt time.Time, err error) {
+	err = row.Scan((*[]byte)(&result), &decidedAt)
+	return result, decidedAt.UTC(), err
 }

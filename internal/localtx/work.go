@@ -19,7 +19,7 @@ type work struct {
 	handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
 	statements []Statement
 	result     json.RawMessage
-	kept       bool // the last statement writes the result into the row, and returns it
+	kept       bool // the last statement writes result and time of the decision into the row, and returns them
 }
 
 func inputOf(a *txn.Attempt) Input {
@@ -30,7 +30,7 @@ func inputOf(a *txn.Attempt) Input {
 }
 
 // plan finds out what there is to do, without the database.
-func plan(p Program, in Input) (work, error) {
+func plan(p Program, in Input, resultLimit int) (work, error) {
 	level := levelOf(p)
 	w := work{begin: "BEGIN", snapshot: level == pgx.RepeatableRead || level == pgx.Serializable}
 	if level != "" { // it cannot be set later: the row comes first
@@ -40,11 +40,20 @@ func plan(p Program, in Input) (work, error) {
 	case Planner:
 		plan, err := planSafely(p, in)
 		w.statements, w.result = plan.Statements, plan.Result
+		if err == nil {
+			err = checkResult(w.result, resultLimit)
+		}
 		return w, err
 	case SQL:
-		w.statements, w.kept = p.bind(in), p.Keep != ""
+		w.statements, w.kept = p.bind(in, resultLimit), p.Keep != ""
 	case Handler:
-		w.handle = func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) { return handleSafely(ctx, p, tx, in) }
+		w.handle = func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
+			result, err := handleSafely(ctx, p, tx, in)
+			if err == nil {
+				err = checkResult(result, resultLimit)
+			}
+			return result, err
+		}
 	default:
 		return w, fmt.Errorf("a program of type %T cannot be run", p)
 	}
@@ -98,20 +107,28 @@ func (s *Store) refused(ctx context.Context, a *txn.Attempt, err error) txn.Outc
 	return failed(&txn.Error{Code: txn.CodeInternal, Detail: detailFailed, Cause: err})
 }
 
-func (p SQL) bind(in Input) []Statement {
+// checkResult refuses a result that is larger than the kind's limit.
+func checkResult(result json.RawMessage, limit int) error {
+	if len(result) <= limit {
+		return nil
+	}
+	return txn.Refused(&txn.Rejection{Message: fmt.Sprintf("the result has %d bytes, at most %d are allowed (result_limit)", len(result), limit)}, nil)
+}
+
+func (p SQL) bind(in Input, resultLimit int) []Statement {
 	statements := make([]Statement, len(p.Statements))
 	for i, t := range p.Statements {
 		statements[i] = t.bind(in)
 	}
 	if p.Keep != "" {
 		last := &statements[len(statements)-1]
-		last.SQL, last.Args = p.Keep, append(last.Args, in.ID)
+		last.SQL, last.Args = p.Keep, append(last.Args, in.ID, resultLimit)
 	}
 	return statements
 }
 
 func (t Template) bind(in Input) Statement {
-	s := Statement{SQL: t.Text, Args: make([]any, len(t.Args), len(t.Args)+1)}
+	s := Statement{SQL: t.Text, Args: make([]any, len(t.Args), len(t.Args)+2)}
 	for i, name := range t.Args {
 		switch name {
 		case "id":

@@ -9,12 +9,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
-)
 
-// Limits of one number. Exact arithmetic costs time with the digits that a number stands for: 1e999999 has a million.
-const (
-	maxNumberLength = 1000 // characters
-	maxExponent     = 400  // that of the largest double is 308
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // decodeError says what keeps a text from being decoded, and where.
@@ -101,12 +97,13 @@ func decodeNumber(decoder *jsontext.Decoder, text string) (any, error) {
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
 		var err error
 		if exponent, err = strconv.Atoi(text[i+1:]); err != nil {
-			exponent = maxExponent + 1
+			exponent = txn.MaxExponent + 1
 		}
 	}
-	if len(text) > maxNumberLength || exponent > maxExponent || exponent < -maxExponent {
+	// Exact arithmetic costs time with the digits that a number stands for: 1e999999 has a million.
+	if len(text) > txn.MaxNumberLength || exponent > txn.MaxExponent || exponent < -txn.MaxExponent {
 		return nil, &decodeError{string(decoder.StackPointer()), "is a number with too many digits: at most " +
-			strconv.Itoa(maxNumberLength) + " characters and an exponent of at most " + strconv.Itoa(maxExponent) + " are checked"}
+			strconv.Itoa(txn.MaxNumberLength) + " characters and an exponent of at most " + strconv.Itoa(txn.MaxExponent) + " are checked"}
 	}
 	return json.Number(text), nil
 }

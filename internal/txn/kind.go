@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -17,11 +18,25 @@ type Kind struct {
 	Timeout  time.Duration // of the local transaction
 	Local    string        // "handler" or "sql", for GET /v1/kinds
 
+	// ResultLimit is how many bytes the result of the local transaction may have, as JSON; 0: DefaultResultLimit. A larger one
+	// is refused, and nothing is committed.
+	ResultLimit int
+
 	Ordered    bool // messages of one topic and shard key become visible in the order of their commits
 	Outbox     bool // no half message: the relay sends the message after the commit
 	Fallback   bool // the same where no half message can be sent
 	BodyResult bool // the body is the result; with Outbox only
 }
+
+// DefaultResultLimit bounds the results of kinds that set no limit, and MaxResultLimit what they can set: results stand in
+// rows and answers, and a result that is the message's body has to fit into it.
+const (
+	DefaultResultLimit = 64 << 10
+	MaxResultLimit     = MaxMessageSize
+)
+
+// ResultBytes returns how many bytes the result may have.
+func (k *Kind) ResultBytes() int { return cmp.Or(k.ResultLimit, DefaultResultLimit) }
 
 // Schema checks a payload. The result names what is wrong, with pointers relative to the payload; it is empty when the
 // payload is valid.

@@ -129,24 +129,26 @@ func (r *Rejection) Error() string { return r.Message }
 
 // Transaction is the row, as clients see it.
 type Transaction struct {
-	ID          string
-	Kind        string
-	State       State
-	Delivery    Delivery
-	ShardKey    string
-	Topic       string
-	Tag         string
-	Keys        []string
-	Properties  map[string]string
-	Route       Route
-	MessageID   string // the UniqKey of the (half) message that the row belongs to
-	Result      json.RawMessage
-	Rejection   *Rejection
-	CreatedAt   time.Time
-	DecidedAt   time.Time // zero until decided
-	DeliveredAt time.Time // zero until delivered
-	ExpiresAt   time.Time // zero unless prepared
-	Ordered     bool      // its message waits for those before it
+	ID         string
+	Kind       string
+	State      State
+	Delivery   Delivery
+	ShardKey   string
+	Topic      string
+	Tag        string
+	Keys       []string
+	Properties map[string]string
+	Route      Route
+	MessageID  string // the UniqKey of the (half) message that the row belongs to
+	Result     json.RawMessage
+	// ResultTooLarge is the size in bytes of a result that is too large to be read, and 0 otherwise: Result is nil then.
+	ResultTooLarge int
+	Rejection      *Rejection
+	CreatedAt      time.Time
+	DecidedAt      time.Time // zero until decided
+	DeliveredAt    time.Time // zero until delivered
+	ExpiresAt      time.Time // zero unless prepared
+	Ordered        bool      // its message waits for those before it
 	// What keeps a pending message from becoming visible; empty when nothing does that is known. Parked: it is not tried again
 	// until an operator asks for it.
 	Trouble string
