@@ -19,6 +19,7 @@ type checkConfigCommand struct {
 	File     string     `arg:"" optional:"" help:"The file, in place of --config."`
 	Database onDatabase `help:"Let the database read each statement, without running any: TXSVC_DATABASE_URL, or --database=URL."`
 	database
+	Dir string `default:".txsvc" help:"With --database, and without an address: the directory of a running txsvc dev."`
 }
 
 // onDatabase is a flag that may have a value.
@@ -59,7 +60,7 @@ func (c *checkConfigCommand) Run(ctx context.Context, out output) error {
 		fmt.Fprintf(out.stderr, "warning: %s:%s\n", file.Name, odd)
 	}
 	if c.Database.asked {
-		if err := c.prepare(ctx, file, programs); err != nil {
+		if err := c.prepare(ctx, out, file, programs); err != nil {
 			return err
 		}
 	}
@@ -76,9 +77,12 @@ func (c *checkConfigCommand) Run(ctx context.Context, out output) error {
 }
 
 // prepare has the database read the statements of all kinds, and returns all that it says against them.
-func (c *checkConfigCommand) prepare(ctx context.Context, file *config.File, programs map[string]localtx.Program) error {
+func (c *checkConfigCommand) prepare(ctx context.Context, out output, file *config.File, programs map[string]localtx.Program) error {
 	if c.Database.url != "" {
 		c.DatabaseURL = c.Database.url
+	}
+	if err := (ofDev{databaseURL: &c.DatabaseURL}).complete(ctx, out, c.Dir); err != nil {
+		return err
 	}
 	if err := c.validate(); err != nil {
 		return err

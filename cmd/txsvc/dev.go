@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/txsvc/txsvc/internal/config"
@@ -30,7 +28,6 @@ type devCommand struct {
 const (
 	devStartTimeout = 5 * time.Minute // the first start fetches 110 MB
 	devStopTimeout  = 20 * time.Second
-	devFile         = "env" // in Dir: how to reach what runs
 )
 
 // Run starts PostgreSQL and RocketMQ, creates tables and topics, and serves until a signal comes.
@@ -58,11 +55,14 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := c.forget(); err != nil { // what a former run left that was killed
+		return errors.Join(err, stack.Stop(starting))
+	}
 	defer func() {
 		progress("stopping PostgreSQL and RocketMQ; the broker takes about ten seconds")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), devStopTimeout)
 		defer cancel()
-		err = errors.Join(err, os.Remove(filepath.Join(c.Dir, devFile)), stack.Stop(stopping))
+		err = errors.Join(err, c.forget(), stack.Stop(stopping))
 	}()
 	s := settings{
 		database{stack.DatabaseURL()},
@@ -72,10 +72,12 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 	if err := c.prepare(starting, s, progress); err != nil {
 		return err
 	}
-	if err := c.writeDevFile(s); err != nil {
-		return err
-	}
-	return serve(ctx, listener, s, log, func() { c.welcome(out.stdout, listener.Addr().String(), s) })
+	return serve(ctx, listener, s, log, func() {
+		if err := c.tellOthers(s, listener.Addr()); err != nil {
+			log.ErrorContext(ctx, "other commands cannot be told what runs", "error", err)
+		}
+		c.welcome(out.stdout, listener.Addr().String(), s)
+	})
 }
 
 func (c *devCommand) kinds() (*config.File, error) {
@@ -118,42 +120,6 @@ func (c *devCommand) prepare(ctx context.Context, s settings, progress func(stri
 		}
 	}
 	return nil
-}
-
-// writeDevFile tells other commands how to reach what runs.
-func (c *devCommand) writeDevFile(s settings) error {
-	text := fmt.Sprintf("export TXSVC_DATABASE_URL='%s'\nexport TXSVC_NAMESERVERS='%s'\n", s.DatabaseURL, strings.Join(s.Nameservers, ","))
-	return os.WriteFile(filepath.Join(c.Dir, devFile), []byte(text), 0o600)
-}
-
-// completeFromDev fills in what a running txsvc dev knows, unless name servers are given, and says whether one runs in the
-// directory.
-func completeFromDev(dir string, c *cluster, databaseURL *string) bool {
-	if len(c.Nameservers) > 0 {
-		return false
-	}
-	env := readDevEnv(dir)
-	if value := env["TXSVC_NAMESERVERS"]; value != "" {
-		c.Nameservers = strings.Split(value, ",")
-	}
-	if *databaseURL == "" {
-		*databaseURL = env["TXSVC_DATABASE_URL"]
-	}
-	return len(c.Nameservers) > 0
-}
-
-// readDevEnv returns how to reach a running txsvc dev; nothing when none runs there.
-func readDevEnv(dir string) map[string]string {
-	text, err := os.ReadFile(filepath.Join(dir, devFile)) //nolint:gosec // the directory is the user's own choice
-	if err != nil {
-		return nil
-	}
-	env := make(map[string]string)
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		env[name] = strings.Trim(value, "'")
-	}
-	return env
 }
 
 // welcome tells what to try: the shipped order where it is served, else the first kind's topic.

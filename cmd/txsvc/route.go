@@ -39,31 +39,26 @@ type routeCommand struct {
 
 // routeSource is where the commands learn of selectors and queues.
 type routeSource struct {
-	Config string `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics; without one, and with a running txsvc dev, the shipped one."`
+	Config string `env:"TXSVC_CONFIG" placeholder:"FILE" help:"YAML file of kinds and topics; without one, that of a running txsvc dev."`
 	Dir    string `default:".txsvc" help:"Without name servers: the directory of a running txsvc dev."`
 	database
 	cluster
 	logging
-	dev bool // a running txsvc dev is meant
 }
 
 // complete fills in what a running txsvc dev knows.
-func (s *routeSource) complete() {
-	s.dev = completeFromDev(s.Dir, &s.cluster, &s.DatabaseURL)
+func (s *routeSource) complete(ctx context.Context, out output) error {
 	if s.LogLevel == "info" {
 		s.LogLevel = "warn" // for people
 	}
+	return ofDev{cluster: &s.cluster, databaseURL: &s.DatabaseURL, config: &s.Config}.complete(ctx, out, s.Dir)
 }
 
 func (s *routeSource) file() (*config.File, error) {
-	switch {
-	case s.Config != "":
-		return config.Load(s.Config, selectors)
-	case s.dev:
-		return config.Dev()
-	default:
+	if s.Config == "" {
 		return nil, errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds and topics")
 	}
+	return config.Load(s.Config, selectors)
 }
 
 // destinations returns how the topic's messages are routed: those without a kind first, and then by kind.
@@ -123,8 +118,7 @@ type routeShowCommand struct {
 
 // Run prints where messages would go. Nothing is sent.
 func (c *routeShowCommand) Run(ctx context.Context, out output) error {
-	c.complete()
-	if err := c.validate(); err != nil {
+	if err := errors.Join(c.validate(), c.complete(ctx, out)); err != nil {
 		return err
 	}
 	d, err := c.destination()

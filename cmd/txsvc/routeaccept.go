@@ -28,7 +28,9 @@ type routeAcceptCommand struct {
 
 // Run shows the accepted and the present queues, and accepts the present ones.
 func (c *routeAcceptCommand) Run(ctx context.Context, out output) error {
-	c.complete()
+	if err := c.complete(ctx, out); err != nil {
+		return err
+	}
 	if c.Pause < leastPause {
 		return fmt.Errorf("--pause %s is shorter than replicas take to learn of it: give at least %s", c.Pause, leastPause)
 	}

@@ -25,7 +25,9 @@ type tailCommand struct {
 
 // Run prints messages until a signal comes.
 func (c *tailCommand) Run(ctx context.Context, out output) error {
-	completeFromDev(c.Dir, &c.cluster, new(string))
+	if err := (ofDev{cluster: &c.cluster}).complete(ctx, out, c.Dir); err != nil {
+		return err
+	}
 	if c.LogLevel == "info" {
 		c.LogLevel = "warn" // for people
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 type verifyCommand struct {
-	URL         []string `name:"url" env:"TXSVC_VERIFY_URL" placeholder:"URL" help:"Base URLs of the replicas, comma-separated; default http://127.0.0.1:8080, where txsvc dev serves."`
+	URL         []string `name:"url" env:"TXSVC_VERIFY_URL,TXSVC_URL" placeholder:"URL" help:"Base URLs of the replicas, comma-separated; default: of TXSVC_LISTEN, of a running txsvc dev, or http://127.0.0.1:8080."`
+	Listen      string   `hidden:"" env:"TXSVC_LISTEN" help:"Where the service listens, in place of --url."`
 	Header      []string `env:"TXSVC_VERIFY_HEADER" placeholder:"NAME:VALUE" help:"Header of each request, for a proxy that checks keys."`
 	DatabaseURL string   `env:"TXSVC_DATABASE_URL" placeholder:"URL" help:"PostgreSQL URL. Without it, rows are asked for with GET."`
 	cluster
@@ -79,6 +80,9 @@ func (c *verifyCommand) Run(ctx context.Context, out output) error {
 }
 
 func (c *verifyCommand) run(ctx context.Context, out output) (*verify.Report, error) {
+	if err := c.complete(ctx, out); err != nil {
+		return nil, err
+	}
 	stack, err := c.stack()
 	if err != nil {
 		return nil, err
@@ -150,9 +154,16 @@ func tellProgress(run *verify.Run, done <-chan struct{}, log *slog.Logger) {
 	}
 }
 
-// stack is what to check: by default, a txsvc dev on this machine.
+// complete fills in what is not given: by default, a txsvc dev on this machine is meant.
+func (c *verifyCommand) complete(ctx context.Context, out output) error {
+	if url := baseURL(c.Listen); url != "" && len(c.URL) == 0 {
+		c.URL = []string{url}
+	}
+	return ofDev{cluster: &c.cluster, databaseURL: &c.DatabaseURL, urls: &c.URL}.complete(ctx, out, c.Dir)
+}
+
+// stack is what to check.
 func (c *verifyCommand) stack() (verify.Stack, error) {
-	completeFromDev(c.Dir, &c.cluster, &c.DatabaseURL)
 	if err := c.cluster.validate(); err != nil {
 		return verify.Stack{}, fmt.Errorf("%w; no txsvc dev runs in %s", err, c.Dir)
 	}

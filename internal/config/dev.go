@@ -1,6 +1,10 @@
 package config
 
-import "embed"
+import (
+	"embed"
+	"os"
+	"path/filepath"
+)
 
 //go:embed dev.yaml schemas
 var dev embed.FS
@@ -15,4 +19,13 @@ func Dev() (*File, error) {
 		return nil, err
 	}
 	return Parse(DevName, text, dev)
+}
+
+// WriteDev writes the shipped configuration and its schemas to a directory, which it empties first, and returns the name of
+// the file.
+func WriteDev(dir string) (string, error) {
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, DevName), os.CopyFS(dir, dev)
 }

@@ -230,9 +230,9 @@ func untilPrinted(t *testing.T, command, text string) string {
 }
 
 // startDev runs txsvc dev until the test ends, and returns the address that it says it serves on.
-func startDev(t *testing.T, path, dir string) string {
+func startDev(t *testing.T, path, dir string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(path, "dev", "--dir", dir, "--listen", "127.0.0.1:0")
+	cmd := exec.Command(path, append([]string{"dev", "--dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
