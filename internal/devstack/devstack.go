@@ -49,6 +49,7 @@ type Options struct {
 	// BrokerPort is the first broker's; the others' are always chosen.
 	PostgresPort, NamesrvPort, BrokerPort int
 
+	DatabaseOnly   bool              // no RocketMQ
 	Brokers        int               // how many masters, default 1: broker-a, broker-b, …
 	Slaves         bool              // each master has a slave, which copies it
 	BrokerConfig   map[string]string // further lines of every broker.conf; they win over ours
@@ -76,7 +77,8 @@ type Stack struct {
 	install  *installation
 	ports    ports
 	password string
-	postgres *Process
+	server   *Server
+	standby  *Server // nil: there is none
 	namesrv  *Process
 	brokers  []*Process
 	slaves   []*Process
@@ -175,9 +177,11 @@ func (s *Stack) run(ctx context.Context, owner *owner) error {
 }
 
 func (s *Stack) define(c *cluster) {
-	s.postgres = s.newProcess(postgresSpec(s, c))
+	s.server = &Server{Process: s.newProcess(postgresSpec(s, c, s.ports.Postgres)), stack: s, cluster: c, port: s.ports.Postgres}
+	if s.namesrv, s.brokers, s.slaves = nil, nil, nil; s.opts.DatabaseOnly {
+		return
+	}
 	s.namesrv = s.newProcess(namesrvSpec(s))
-	s.brokers, s.slaves = nil, nil
 	for i := range s.opts.Brokers {
 		s.brokers = append(s.brokers, s.newProcess(brokerSpec(s, i, nil)))
 		if s.opts.Slaves {
@@ -203,7 +207,19 @@ func (s *Stack) startAll(ctx context.Context) error {
 }
 
 func (s *Stack) processes() []*Process {
-	return slices.Concat([]*Process{s.postgres, s.namesrv}, s.brokers, s.slaves)
+	all := s.servers()
+	if s.namesrv != nil {
+		all = append(all, s.namesrv)
+	}
+	return slices.Concat(all, s.brokers, s.slaves)
+}
+
+// servers are those of PostgreSQL.
+func (s *Stack) servers() []*Process {
+	if s.standby == nil {
+		return []*Process{s.server.Process}
+	}
+	return []*Process{s.server.Process, s.standby.Process}
 }
 
 func (s *Stack) killAll() {
@@ -218,11 +234,13 @@ func (s *Stack) killAll() {
 // consumer offsets of the last 5 s. Data stays in Dir.
 func (s *Stack) Stop(ctx context.Context) error {
 	group := new(errgroup.Group)
-	for _, p := range slices.Concat([]*Process{s.postgres}, s.brokers, s.slaves) {
+	for _, p := range slices.Concat(s.servers(), s.brokers, s.slaves) {
 		group.Go(func() error { return p.Stop(ctx) })
 	}
 	err := group.Wait()
-	s.namesrv.Kill() // it keeps nothing that its brokers do not tell it again
+	if s.namesrv != nil {
+		s.namesrv.Kill() // it keeps nothing that its brokers do not tell it again
+	}
 	s.dir.close()
 	if err != nil {
 		return fmt.Errorf("devstack: %w", err)
@@ -237,7 +255,7 @@ func (s *Stack) Kill() {
 }
 
 // DatabaseURL is the URL of the database txsvc, with its password.
-func (s *Stack) DatabaseURL() string { return s.databaseURL("txsvc") }
+func (s *Stack) DatabaseURL() string { return s.server.DatabaseURL() }
 
 // Nameservers are the addresses of the name server.
 func (s *Stack) Nameservers() []string {
@@ -253,7 +271,7 @@ func (s *Stack) MQAdmin(ctx context.Context, args ...string) (string, error) {
 }
 
 // Postgres is the database server.
-func (s *Stack) Postgres() *Process { return s.postgres }
+func (s *Stack) Postgres() *Process { return s.server.Process }
 
 // Namesrv is the name server. Its Start returns when it knows every broker again
 // that runs and is not paused.

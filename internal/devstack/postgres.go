@@ -117,9 +117,9 @@ func postgresEnv() []string {
 	return []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 }
 
-func postgresSpec(s *Stack, c *cluster) spec {
+func postgresSpec(s *Stack, c *cluster, port int) spec {
 	settings := map[string]string{
-		"port":                    strconv.Itoa(s.ports.Postgres),
+		"port":                    strconv.Itoa(port),
 		"listen_addresses":        "127.0.0.1",
 		"unix_socket_directories": "",
 		"max_connections":         "200",
@@ -137,22 +137,22 @@ func postgresSpec(s *Stack, c *cluster) spec {
 		log:     s.dir.log("postgres"),
 		orderly: syscall.SIGINT, immediate: syscall.SIGQUIT, // pg_ctl's fast and immediate
 		tree:  true,
-		ready: s.postgresReady,
+		ready: func(ctx context.Context) error { return s.postgresReady(ctx, port) },
 	}
 }
 
-func (s *Stack) databaseURL(database string) string {
+func (s *Stack) databaseURL(port int, database string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword(databaseUser, s.password),
-		Host: fmt.Sprintf("127.0.0.1:%d", s.ports.Postgres), Path: "/" + database,
+		Host: fmt.Sprintf("127.0.0.1:%d", port), Path: "/" + database,
 		RawQuery: "sslmode=disable",
 	}
 	return u.String()
 }
 
 // postgresReady asks a query, and makes the database txsvc the first time.
-func (s *Stack) postgresReady(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.databaseURL("postgres"))
+func (s *Stack) postgresReady(ctx context.Context, port int) error {
+	conn, err := pgx.Connect(ctx, s.databaseURL(port, "postgres"))
 	if err != nil {
 		return err
 	}
