@@ -90,6 +90,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	defer pool.Close()
 	registry.MustRegister(localtx.NewPoolCollector(pool))
 	store := localtx.New(pool, programs, timing, log)
+	defer store.Close()
 	store.KeepBodies(keptBodies(s.file))
 	mq, err := rocketmq.New(s.broker.config(log))
 	if err != nil {
@@ -194,6 +195,8 @@ type readiness struct {
 // Ready implements http.Readiness. One broker of several that is away only degrades the service: keys of its queues are
 // sent to others, or refused, as their selectors say. So does one that stores no half messages, where kinds go on without.
 func (r readiness) Ready(ctx context.Context) []http.Check {
+	standbys := make(chan []http.Check, 1)
+	go func() { standbys <- r.standbys(ctx) }() // it takes long when they are away
 	db := http.Check{Name: "database", OK: true}
 	if err := r.store.Check(ctx); err != nil {
 		db.OK, db.Detail = false, err.Error()
@@ -201,6 +204,9 @@ func (r readiness) Ready(ctx context.Context) []http.Check {
 	brokers := r.mq.Check(ctx, nil)
 	others := slices.ContainsFunc(brokers, func(c rocketmq.Check) bool { return c.Err == nil && isBroker(c) })
 	checks := []http.Check{db}
+	if s := <-standbys; db.OK {
+		checks = append(checks, s...)
+	}
 	for _, c := range brokers {
 		checks = append(checks, toCheck(c.Name, c.Err, c.Detail, isBroker(c) && (others || c.Half && r.spared)))
 	}
@@ -216,6 +222,19 @@ func (r readiness) Ready(ctx context.Context) []http.Check {
 		checks = append(checks, http.Check{Name: t.Name, Detail: t.Detail, Degrades: true})
 	}
 	return checks
+}
+
+// standbys is a check only where COMMIT waits for standbys.
+func (r readiness) standbys(ctx context.Context) []http.Check {
+	waits, err := r.store.Confirming(ctx)
+	switch {
+	case err != nil:
+		return []http.Check{{Name: "standbys", Detail: "no synchronous standby confirms what is committed"}}
+	case waits:
+		return []http.Check{{Name: "standbys", OK: true, Detail: "commits are confirmed"}}
+	default:
+		return nil
+	}
 }
 
 func isBroker(c rocketmq.Check) bool { return strings.HasPrefix(c.Name, "broker") }

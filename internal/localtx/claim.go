@@ -135,12 +135,16 @@ func (s *Store) claim(ctx context.Context, query string, args ...any) ([]txn.Cla
 	// Planned anew each time: a plan that was made while the table was small reads all of it, and would be kept until its
 	// statistics are renewed.
 	args = append([]any{pgx.QueryExecModeCacheDescribe, s.timing.Lease()}, args...)
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("claiming pending deliveries: %w", err)
-	}
-	claims, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (txn.Claim, error) {
-		return scanClaim(row, start.Add(s.timing.WriteWithin))
+	var claims []txn.Claim
+	err := s.write(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		claims, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (txn.Claim, error) {
+			return scanClaim(row, start.Add(s.timing.WriteWithin))
+		})
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claiming pending deliveries: %w", err)

@@ -29,7 +29,7 @@ func (r *run) verdict(err error) verdict {
 	pgErr, reported := errors.AsType[*pgconn.PgError](err)
 	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
 	switch {
-	case r.ended:
+	case r.ended, errors.Is(err, errUnconfirmed):
 		return verdictUnknown
 	case reported && r.committing:
 		return classifyCommit(pgErr)

@@ -49,6 +49,8 @@ func (s *Store) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Verd
 
 func verdictOf(t *txn.Transaction, h txn.Half) txn.Verdict {
 	switch {
+	case t.State == txn.StateUnknown:
+		return txn.VerdictUndecided
 	case t.State == txn.StateRolledBack || t.MessageID != h.UniqKey:
 		return txn.VerdictRollback
 	case t.State == txn.StatePrepared:
@@ -67,25 +69,11 @@ func (s *Store) putFence(ctx context.Context, m txn.Message, h txn.Half) (*txn.T
 	batch.Queue(fence, m.TxID, m.Kind, h.UniqKey, m.ShardKey, m.Topic, m.Tag,
 		m.Queue.Broker, m.Queue.ID, h.CommitLogOffset, h.QueueOffset, stamp(now()))
 	batch.Queue(`COMMIT`)
-	if err := s.batch(ctx, batch); err != nil {
+	if err := s.write(ctx, func(conn *pgx.Conn) error { return conn.SendBatch(ctx, batch).Close() }); err != nil {
 		return nil, err
 	}
 	// Read after the COMMIT was answered: what it shows holds from now on.
 	return s.Find(ctx, m.TxID)
-}
-
-// batch runs a batch that begins and ends its own transaction, on a connection that is left clean.
-func (s *Store) batch(ctx context.Context, batch *pgx.Batch) error {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("acquiring a connection: %w", err)
-	}
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		s.rollback(context.WithoutCancel(ctx), conn, reset{})
-		return err
-	}
-	conn.Release()
-	return nil
 }
 
 func now() time.Time { return time.Now() }

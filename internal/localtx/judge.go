@@ -112,7 +112,7 @@ func (s *Store) refuse(ctx context.Context, a *txn.Attempt, rejection *txn.Rejec
 	if err != nil {
 		return failed(err)
 	}
-	tag, err := s.pool.Exec(bound, refuseRow, args...)
+	tag, err := s.exec(bound, refuseRow, args...)
 	if err != nil {
 		return failed(unavailable(err, "the local transaction refused, and the database did not keep its answer; nothing was changed"))
 	}

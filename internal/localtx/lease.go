@@ -16,7 +16,7 @@ func (s *Store) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, er
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	start := time.Now()
-	tag, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval
+	tag, err := s.exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval
 		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending' AND lease_until > clock_timestamp()`,
 		lease.ID, lease.Epoch, s.timing.Lease())
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Release(ctx context.Context, lease txn.Lease) error {
 func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, reason string) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval, last_error = nullif($4, '')
+	_, err := s.exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval, last_error = nullif($4, '')
 		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`, lease.ID, lease.Epoch, wait, reason)
 	if err != nil {
 		return fmt.Errorf("deferring transaction %s: %w", lease.ID, err)
@@ -58,7 +58,7 @@ func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Dura
 	for i, lease := range leases {
 		ids[i], epochs[i] = lease.ID, lease.Epoch
 	}
-	if _, err := s.pool.Exec(ctx, giveBack, pgx.QueryExecModeCacheDescribe, ids, epochs, wait, reason); err != nil {
+	if _, err := s.exec(ctx, giveBack, pgx.QueryExecModeCacheDescribe, ids, epochs, wait, reason); err != nil {
 		return fmt.Errorf("giving %d leases back: %w", len(leases), err)
 	}
 	return nil
@@ -68,7 +68,7 @@ func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Dura
 func (s *Store) Park(ctx context.Context, lease txn.Lease, reason string) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = 'infinity', last_error = $3
+	_, err := s.exec(ctx, `UPDATE txsvc.transactions SET lease_until = 'infinity', last_error = $3
 		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`, lease.ID, lease.Epoch, reason)
 	if err != nil {
 		return fmt.Errorf("parking transaction %s: %w", lease.ID, err)
@@ -80,7 +80,7 @@ func (s *Store) Park(ctx context.Context, lease txn.Lease, reason string) error 
 func (s *Store) Redeliver(ctx context.Context, id string) (*txn.Transaction, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp(), last_error = NULL
+	_, err := s.exec(ctx, `UPDATE txsvc.transactions SET lease_until = clock_timestamp(), last_error = NULL
 		WHERE id = $1 AND delivery = 'pending' AND lease_until = 'infinity'`, id)
 	if err != nil {
 		return nil, fmt.Errorf("asking for transaction %s to be delivered: %w", id, err)

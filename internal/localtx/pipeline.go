@@ -28,7 +28,7 @@ func (r *run) pipeline(ctx context.Context) error {
 	batch.Queue(`COMMIT`)
 	r.queueClean(batch)
 	r.queueAhead(batch)
-	r.commitSent = true
+	r.sendingCommit()
 	results := r.conn.SendBatch(ctx, batch)
 	err = r.read(results, before)
 	if closeErr := results.Close(); err == nil && closeErr != nil && !r.committing {
@@ -69,7 +69,7 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 		}
 	}
 	r.committing = true
-	if err := committed(results.Exec()); err != nil {
+	if err := r.committed(results.Exec()); err != nil {
 		return err
 	}
 	r.readClean(results)

@@ -40,6 +40,7 @@ func NewPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config.ShouldPing = shouldPing
 	config.PingTimeout = pingTimeout
 	config.AfterConnect = prepareSession
+	config.ConnConfig.OnNotice = noteUnconfirmed
 	config.ConnConfig.ConnectTimeout = 3 * time.Second
 	params := config.ConnConfig.RuntimeParams
 	params["application_name"] = "txsvc"
@@ -62,7 +63,7 @@ func shouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {
 // beginSession is the first statement of every session, and tells what it has set.
 //
 // COMMIT waits for the disk, whatever the database's or the user's default is: a message must not be visible whose
-// transaction a crash of the server takes back.
+// transaction a crash of the server takes back. And the warning is let through that it did not wait for standbys.
 //
 // The search path is the user's default in this database without the service's own schema, which comes in by "$user" when
 // the user has the schema's name: a kind that says transactions means a table of the business.
@@ -71,14 +72,15 @@ const beginSession = `WITH path AS (
 	FROM regexp_matches(current_setting('search_path'), '("(?:[^"]|"")*"|[^,"\s]+)', 'g') WITH ORDINALITY AS element (m, n)
 	WHERE m[1] <> '"txsvc"' AND lower(m[1]) <> 'txsvc' AND NOT (current_user = 'txsvc' AND m[1] IN ('"$user"', '$user')))
 SELECT CASE WHEN has <> had THEN set_config('search_path', has, false) END,
-	CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
+	CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END,
+	CASE WHEN current_setting('client_min_messages') = 'error' THEN set_config('client_min_messages', 'warning', false) END
 FROM path`
 
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
-	var path, durable *string
-	err := conn.QueryRow(ctx, beginSession).Scan(&path, &durable)
+	var path, durable, messages *string
+	err := conn.QueryRow(ctx, beginSession).Scan(&path, &durable, &messages)
 	if err == nil {
-		sessionOf(conn.PgConn()).own = settings(map[string]*string{"search_path": path, "synchronous_commit": durable})
+		sessionOf(conn.PgConn()).own = settings(map[string]*string{"search_path": path, "synchronous_commit": durable, "client_min_messages": messages})
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (s *Store) AcceptedQueues(ctx context.Context, topics []string) (map[string
 func (s *Store) AcceptFirst(ctx context.Context, topic string, queues []txn.Queue, selector string) (txn.AcceptedQueues, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, `INSERT INTO txsvc.topic_queues AS t (topic, queues, selector) VALUES ($1, $2, nullif($3, ''))
+	_, err := s.exec(ctx, `INSERT INTO txsvc.topic_queues AS t (topic, queues, selector) VALUES ($1, $2, nullif($3, ''))
 		ON CONFLICT (topic) DO UPDATE SET selector = EXCLUDED.selector WHERE t.selector IS NULL AND EXCLUDED.selector IS NOT NULL`,
 		topic, formatQueues(queues), selector)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 func (s *Store) Reroute(ctx context.Context, lease txn.Lease, route txn.Route, uniqKey, reason string) (bool, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions
+	tag, err := s.exec(ctx, `UPDATE txsvc.transactions
 		SET broker = $3, queue_id = $4, selector = $5, reason = $6, uniq_key = $7, outbox = true, commit_log_offset = $8, queue_offset = $8,
 			attempts = 0, lease_until = clock_timestamp(), last_error = $9
 		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`, lease.ID, lease.Epoch,

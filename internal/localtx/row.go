@@ -127,17 +127,17 @@ var selectColumns = `id, kind, state, delivery, abandoned, request_hash, shard_k
 	broker, queue_id, selector, reason, uniq_key, ` + readableResult + `, rejection, created_at, decided_at, delivered_at, expires_at, ordered,
 	coalesce(last_error, ''), coalesce(lease_until = 'infinity', false), fingerprint`
 
-// scanTransaction reads selectColumns.
-func scanTransaction(row pgx.Row) (*txn.Transaction, error) {
+// scanTransaction reads selectColumns, and what follows them.
+func scanTransaction(row pgx.Row, more ...any) (*txn.Transaction, error) {
 	var t txn.Transaction
 	var result *string
 	var rejection, properties []byte
 	var decided, delivered, expires *time.Time
-	err := row.Scan(
+	err := row.Scan(append([]any{
 		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.Fingerprint.Exact, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
 		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID, &result, &t.ResultTooLarge, &rejection,
 		&t.CreatedAt, &decided, &delivered, &expires, &t.Ordered, &t.Trouble, &t.Parked, &t.Fingerprint.Value,
-	)
+	}, more...)...)
 	if err != nil {
 		return nil, err
 	}

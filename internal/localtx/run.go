@@ -82,24 +82,99 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool
 	if err != nil {
 		return failed(noAnswer(err)), runDone
 	}
-	defer func() { <-s.slots }()
 	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen, reset: s.resetOf(a, w)}
-	hang, cancel := context.WithTimeout(ctx, a.Kind.Timeout+hangTimeout)
-	err = r.do(hang)
-	r.overdue, r.lost = hang.Err() != nil, conn.Conn().IsClosed()
-	cancel()
-	if err == nil {
-		switch {
-		case r.dirty:
-			_ = conn.Conn().Close(ctx)
-		case r.reset.apart:
-			s.clean(ctx, conn, "")
+	work, giveUp := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- r.do(work) }()
+	limit := time.NewTimer(a.Kind.Timeout + hangTimeout)
+	defer limit.Stop()
+	select {
+	case err = <-done:
+	case <-limit.C:
+		waits := s.commitWaits(ctx, conn)
+		select {
+		case err = <-done:
+		default:
+			if waits {
+				s.left.Go(func() { s.waitOn(ctx, r, done, giveUp) })
+				return txn.Outcome{Kind: txn.OutcomeUnknown, Err: errUnconfirmed}, runDone
+			}
+			giveUp()
+			err = <-done
+			r.overdue = err != nil
 		}
-		conn.Release()
+	}
+	giveUp()
+	r.lost = conn.Conn().IsClosed()
+	s.end(ctx, r, err)
+	if err == nil {
 		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: r.row, Lease: r.lease, Head: r.head}, runDone
 	}
-	s.rollback(ctx, conn, r.reset)
 	return s.judge(ctx, r, err)
+}
+
+// commitWaits says of a local transaction that has reached its limit whether its COMMIT may be at work, waiting for
+// standbys that do not confirm it, or for a database that does not answer at all.
+func (s *Store) commitWaits(ctx context.Context, conn *pgxpool.Conn) bool {
+	noted := sessionOf(conn.Conn().PgConn())
+	if !noted.commits.Load() {
+		return false
+	}
+	waits, err := s.confirms.await(ctx)
+	if err == nil && !waits { // what takes so long is not COMMIT
+		noted.commits.Store(false)
+	}
+	return err != nil
+}
+
+// commitLook is how often it is looked whether a COMMIT is still worth waiting for.
+const commitLook = time.Second
+
+// waitOn waits for COMMIT after the request was answered "unknown", with its connection and its slot, so that no more wait than
+// may run. When a later write was confirmed and nothing has come a while after, the connection is dead.
+func (s *Store) waitOn(ctx context.Context, r *run, done <-chan error, giveUp context.CancelFunc) {
+	defer giveUp()
+	tick := time.NewTicker(commitLook)
+	defer tick.Stop()
+	confirmed := false
+	for {
+		select {
+		case err := <-done:
+			s.end(ctx, r, err)
+			return
+		case <-s.closing.Done():
+			giveUp()
+			s.end(ctx, r, <-done)
+			return
+		case <-tick.C:
+		}
+		if confirmed {
+			giveUp()
+		}
+		_, err := s.confirms.await(ctx)
+		confirmed = err == nil
+	}
+}
+
+// end gives connection and slot back.
+func (s *Store) end(ctx context.Context, r *run, err error) {
+	defer func() { <-s.slots }()
+	if conn := r.conn.Conn(); conn.IsClosed() {
+		// pgx would let it wait for the answer of a server that was not told to stop, and may still try to tell it.
+		_ = conn.PgConn().Conn().Close()
+	} else {
+		sessionOf(conn.PgConn()).commits.Store(false)
+	}
+	switch {
+	case err != nil:
+		s.rollback(ctx, r.conn, r.reset)
+		return
+	case r.dirty:
+		_ = r.conn.Conn().Close(ctx)
+	case r.reset.apart:
+		s.clean(ctx, r.conn, "")
+	}
+	r.conn.Release()
 }
 
 var errAllInUse = errors.New("all connections for local transactions are in use")
@@ -121,6 +196,19 @@ func (s *Store) acquire(ctx context.Context, timeout time.Duration) (*pgxpool.Co
 	return conn, nil
 }
 
+// endTransaction ends what is left of a failed transaction; where that fails, closing the connection makes the server do the
+// same.
+func endTransaction(ctx context.Context, conn *pgx.Conn) {
+	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
+	defer cancel()
+	if _, err := conn.Exec(ctx, `ROLLBACK`); err != nil {
+		_ = conn.Close(ctx)
+	}
+}
+
 // rollback ends what is left of a failed local transaction and gives the connection back; where that fails, closing the
 // connection makes the server do the same.
 func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn, how reset) {
@@ -136,11 +224,7 @@ func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn, how reset) {
 	case how.of != residueNone:
 		s.clean(ctx, conn, end)
 	case end != "":
-		ending, cancel := context.WithTimeout(ctx, hangTimeout)
-		defer cancel()
-		if _, err := conn.Exec(ending, end); err != nil {
-			_ = conn.Conn().Close(ending)
-		}
+		endTransaction(ctx, conn.Conn())
 	}
 }
 
@@ -210,11 +294,24 @@ func (r *run) timeoutStatement() (string, bool) {
 // errNotCommitted: COMMIT was answered with ROLLBACK, because the transaction had failed before.
 var errNotCommitted = errors.New("COMMIT of a failed transaction")
 
-func committed(tag pgconn.CommandTag, err error) error {
-	if err == nil && tag.String() != "COMMIT" {
+// sendingCommit: from now on COMMIT may be at work, which nothing of ours may cancel.
+func (r *run) sendingCommit() {
+	takeUnconfirmed(r.conn.Conn())
+	sessionOf(r.conn.Conn().PgConn()).commits.Store(true)
+	r.commitSent = true
+}
+
+// committed judges the reply to COMMIT.
+func (r *run) committed(tag pgconn.CommandTag, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case tag.String() != "COMMIT":
 		return errNotCommitted
+	case takeUnconfirmed(r.conn.Conn()):
+		return errUnconfirmed
 	}
-	return err
+	return nil
 }
 
 // scanKept reads what the statement of SQL.Keep returns.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,6 +47,10 @@ type sessions struct {
 type session struct {
 	stale bool   // it is not to be used again
 	own   string // what gives it back its own settings after a reset: further columns of a query
+	// commits: COMMIT of a local transaction may have been sent. From then on nothing of ours may cancel what it does.
+	commits atomic.Bool
+	// unconfirmed: a COMMIT ended without the confirmation of the standbys that it waited for.
+	unconfirmed bool
 }
 
 const sessionKey = "txsvc"
@@ -90,7 +95,8 @@ func (g *sessions) keep(pool *pgxpool.Pool) {
 }
 
 // beforeConnect spares a server that has just refused, and the caller the wait.
-func (g *sessions) beforeConnect(context.Context, *pgx.ConnConfig) error {
+func (g *sessions) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
+	keepCommits(config)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.at) < askAgain {

@@ -85,6 +85,7 @@ func setupAt(t testing.TB, url string, opts ...option) *env {
 	}
 	e.pool = newPool(t, o.through(url))
 	e.store = localtx.New(e.pool, o.programs, o.timing, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Cleanup(e.store.Close)
 	return e
 }
 

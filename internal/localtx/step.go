@@ -113,12 +113,12 @@ func (r *run) finish(ctx context.Context, result json.RawMessage) error {
 	batch.Queue(`COMMIT`)
 	r.queueClean(batch)
 	r.queueAhead(batch)
-	r.commitSent = true
+	r.sendingCommit()
 	results := r.conn.SendBatch(ctx, batch)
 	_, err := results.Exec()
 	if err == nil {
 		r.committing = true
-		err = committed(results.Exec())
+		err = r.committed(results.Exec())
 	}
 	if err == nil {
 		r.readClean(results)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,18 +27,32 @@ type Store struct {
 	marker   *marker
 	leavings leavings
 	stored   stored
+	confirms *confirmer
+	closing  context.Context
+	close    context.CancelFunc
+	left     sync.WaitGroup         // COMMITs that are waited for although their requests were answered
 	slots    chan struct{}          // one for each local transaction that runs
 	producer atomic.Pointer[string] // the prefix of this process's message ids, once it is registered
 }
 
 // New returns a Store on a pool of NewPool. RunMarker has to be running for MarkDelivered to reach the table.
 func New(pool *pgxpool.Pool, programs map[string]Program, timing txn.Timing, log *slog.Logger) *Store {
+	closing, cancel := context.WithCancel(context.Background())
 	return &Store{
 		pool: pool, programs: programs, timing: timing, log: log, marker: newMarker(pool, log),
 		leavings: leavings{known: make(map[string]residue)},
 		stored:   stored{leaves: residueAny},
-		slots:    make(chan struct{}, localLimit(pool.Config().MaxConns)),
+		confirms: &confirmer{pool: pool, log: log, ctx: closing},
+		slots:    make(chan struct{}, localLimit(pool.Config().MaxConns)), closing: closing, close: cancel,
 	}
+}
+
+// Close gives up what would wait for the database without end, COMMITs that no standby confirms, so that the pool can be
+// closed. They are not cancelled: PostgreSQL goes on with them. Nothing else may be called meanwhile or afterwards.
+func (s *Store) Close() {
+	s.close()
+	s.left.Wait()
+	s.confirms.close()
 }
 
 // KeepBodies lets the bodies of the kinds' messages stay in their rows when they are visible. It is called before the Store is
@@ -56,13 +71,15 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, statementTimeout)
 }
 
-// Find returns the row with the id, or txn.ErrNotFound.
+// Find returns the row with the id, or txn.ErrNotFound. The state of one that no standby has confirmed although COMMIT waits for
+// standbys is txn.StateUnknown, and what follows from the outcome is not set.
 func (s *Store) Find(ctx context.Context, id string) (*txn.Transaction, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	// Marks are looked up on both sides of the read: one may be written, and forgotten, in between.
 	before := s.marker.of(id)
-	t, err := scanTransaction(s.pool.QueryRow(ctx, `SELECT `+selectColumns+` FROM txsvc.transactions WHERE id = $1`, id))
+	waits := false
+	t, err := scanTransaction(s.pool.QueryRow(ctx, `SELECT `+selectColumns+`, `+waitsForStandbys+` FROM txsvc.transactions WHERE id = $1`, id), &waits)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, txn.ErrNotFound
 	}
@@ -71,7 +88,7 @@ func (s *Store) Find(ctx context.Context, id string) (*txn.Transaction, error) {
 	}
 	before.overlay(t)
 	s.marker.of(id).overlay(t)
-	return t, nil
+	return s.confirmed(ctx, t, waits), nil
 }
 
 // MarkDelivered notes that the message is visible; see txn.Store.

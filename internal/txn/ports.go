@@ -20,7 +20,8 @@ type Broker interface {
 
 // Store is what the flow needs of PostgreSQL.
 type Store interface {
-	// Find returns the row, also an abandoned one, or ErrNotFound.
+	// Find returns the row, also an abandoned one, or ErrNotFound. One whose COMMIT is not known to be confirmed as durably as
+	// the database is configured to has StateUnknown: nothing may be concluded from it.
 	Find(ctx context.Context, id string) (*Transaction, error)
 	// Run runs the local transaction of the attempt, with its row, and never returns before the outcome is known or known to
 	// be unknown. It is not cancelled by ctx's cancellation: callers pass one that only carries values.

@@ -167,6 +167,8 @@ func (s *Service) Redeliver(ctx context.Context, id string) (*Transaction, error
 	switch {
 	case err != nil:
 		return nil, err
+	case t.State == StateUnknown:
+		return nil, Errorf(CodeConflict, "it is not known yet whether the transaction is committed")
 	case t.Abandoned || t.State != StateCommitted:
 		return nil, Errorf(CodeConflict, "the transaction is not committed: it has no message to deliver")
 	case t.Delivery != DeliveryPending:
@@ -215,23 +217,40 @@ func mismatch(id string) *Error {
 	return &Error{Code: CodeIdempotencyMismatch, Detail: "this id was used for a request with another content", TransactionID: id}
 }
 
-// replay returns the answer of an earlier request with the id, or nil when there was none that was decided.
+// replay returns the answer of an earlier request with the id, or nil when there was none that was decided, or that may be.
+// The outcome of one that may be is waited for a moment.
 func (s *Service) replay(ctx context.Context, id string, fingerprint Fingerprint) (*Transaction, error) {
-	t, err := s.store.Find(ctx, id)
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil
+	for begin := time.Now(); ; {
+		undecided := s.deliveries.Find(id) // before the row is read: it is forgotten only when the row is there
+		t, err := s.store.Find(ctx, id)
+		switch {
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return nil, beforeAnything(noAnswer(err))
+		case err == nil && !t.Abandoned:
+			return answerAgain(t, fingerprint)
+		case undecided == nil:
+			return nil, nil
+		case time.Since(begin) > undecidedWait || ctx.Err() != nil:
+			t = unknown(undecided)
+			t.Fingerprint = undecided.Fingerprint
+			return answerAgain(t, fingerprint)
+		}
+		time.Sleep(undecidedLook)
 	}
-	if err != nil {
-		return nil, beforeAnything(noAnswer(err))
-	}
-	if t.Abandoned {
-		return nil, nil
-	}
-	return answerAgain(t, fingerprint)
 }
 
+// How long a repeated request waits for the outcome of the one before, and how often it looks.
+const (
+	undecidedWait = 2 * time.Second
+	undecidedLook = 50 * time.Millisecond
+)
+
 func answerAgain(t *Transaction, fingerprint Fingerprint) (*Transaction, error) {
-	if !t.Fingerprint.same(fingerprint) {
+	same := t.Fingerprint.same(fingerprint)
+	if !same && t.State == StateUnknown {
+		return nil, Errorf(CodeConflict, "it is not known yet whether another request with this id is committed; try again")
+	}
+	if !same {
 		return nil, mismatch(t.ID)
 	}
 	if t.Rejection != nil {

@@ -10,7 +10,7 @@ import (
 type State string
 
 // The states of a local transaction. StateUnknown is never stored: it is the answer to a request whose COMMIT was sent
-// and whose outcome is not known yet.
+// and whose outcome is not known yet, or not confirmed as durably as the database is configured to.
 const (
 	StatePrepared   State = "prepared"
 	StateCommitted  State = "committed"
