@@ -25,11 +25,11 @@ func postgresImmediate(r *rand.Rand) event {
 	return event{
 		detail: fmt.Sprintf("down for %s", down), holds: []string{partDatabase}, length: down + 2*time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
-			if err := w.stack.Postgres().StopImmediate(context.WithoutCancel(ctx)); err != nil {
+			if err := w.primary.StopImmediate(context.WithoutCancel(ctx)); err != nil {
 				return "", err
 			}
 			pause(ctx, down)
-			return "", startProcess(w.stack.Postgres())
+			return "", startProcess(w.primary.Process)
 		},
 	}
 }

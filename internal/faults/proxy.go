@@ -28,12 +28,12 @@ const (
 
 // proxy stands between one replica and one server.
 type proxy struct {
-	target   string
 	listener net.Listener
 	rewrite  func(body []byte) []byte // of each reply frame of RocketMQ's protocol; nil: bytes are copied
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
+	target   string
 	requests mode
 	replies  mode
 	refused  bool
@@ -64,6 +64,14 @@ func (p *proxy) set(requests, replies mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests, p.replies = requests, replies
+}
+
+// retarget breaks all connections; new ones lead to another server.
+func (p *proxy) retarget(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.cut()
 }
 
 // refuse breaks all connections, and every new one at once.
@@ -115,7 +123,10 @@ func (p *proxy) accept() {
 }
 
 func (p *proxy) connect(client net.Conn) {
-	server, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(context.Background(), "tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(context.Background(), "tcp", target)
 	c := &pair{proxy: p, client: client, server: server}
 	p.mu.Lock()
 	refused := p.refused || err != nil

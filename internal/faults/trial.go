@@ -19,7 +19,7 @@ const settleLimit = 2 * time.Minute
 
 func newTrial(ctx context.Context, w *world, o Options, number int) (*trial, error) {
 	stack := verify.Stack{
-		URLs: w.urls(), DatabaseURL: w.stack.DatabaseURL(), Broker: verify.Broker{Nameservers: w.stack.Nameservers()},
+		URLs: w.urls(), DatabaseURL: w.stack.EitherURL(), Broker: verify.Broker{Nameservers: w.stack.Nameservers()},
 	}
 	load := verify.Load{
 		Run: fmt.Sprintf("s%dr%d", o.Seed, number), Seed: o.Seed + uint64(number), Kinds: loads(), Keys: keyCount, Duration: time.Hour, // until it is stopped

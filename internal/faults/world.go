@@ -31,7 +31,9 @@ const (
 type world struct {
 	dir      string
 	stack    *devstack.Stack
-	disk     *smallDisk // of the second broker; nil: it cannot be had here
+	disk     *smallDisk       // of the second broker; nil: it cannot be had here
+	primary  *devstack.Server // of the database, the one that is written to
+	standby  *devstack.Server // runs only during the faults that are about it
 	replicas []*replica
 	db       *pgxpool.Pool
 	mq       *remoting.Client
@@ -108,7 +110,9 @@ func (w *world) startStack(ctx context.Context, o Options) error {
 		return err
 	}
 	w.atClose(w.stack.Kill)
-	return nil
+	w.primary = w.stack.Server()
+	w.standby, err = w.stack.Standby()
+	return err
 }
 
 func (w *world) prepareStack(ctx context.Context) error {
@@ -116,7 +120,7 @@ func (w *world) prepareStack(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if w.db, err = pgxpool.New(ctx, w.stack.DatabaseURL()); err != nil {
+	if w.db, err = pgxpool.New(ctx, w.stack.EitherURL()); err != nil {
 		return err
 	}
 	w.atClose(w.db.Close)
