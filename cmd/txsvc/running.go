@@ -144,7 +144,7 @@ func alive(ctx context.Context, url string) bool {
 	if err != nil {
 		return false
 	}
-	response.Body.Close()
+	defer response.Body.Close()
 	return response.StatusCode == http.StatusOK
 }
 
