@@ -168,20 +168,21 @@ func writeTransaction(w http.ResponseWriter, status int, t *txn.Transaction) err
 
 // kindJSON is the schema Kind of openapi.yaml.
 type kindJSON struct {
-	Name        string   `json:"name"`
-	Path        optional `json:"path"`
-	Topic       string   `json:"topic"`
-	Tag         optional `json:"tag"`
-	Selector    string   `json:"selector"`
-	Local       string   `json:"local"`
-	HasSchema   bool     `json:"has_schema"`
-	Ordered     bool     `json:"ordered"`
-	Delivery    string   `json:"delivery"`
-	Fallback    string   `json:"fallback"`
-	Body        string   `json:"body"`
-	ImmunityMS  *int64   `json:"immunity_ms"`
-	TimeoutMS   int64    `json:"timeout_ms"`
-	ResultLimit int      `json:"result_limit"`
+	Name        string         `json:"name"`
+	Path        optional       `json:"path"`
+	Topic       string         `json:"topic"`
+	Tag         optional       `json:"tag"`
+	Selector    string         `json:"selector"`
+	Local       string         `json:"local"`
+	HasSchema   bool           `json:"has_schema"`
+	Schema      jsontext.Value `json:"schema"`
+	Ordered     bool           `json:"ordered"`
+	Delivery    string         `json:"delivery"`
+	Fallback    string         `json:"fallback"`
+	Body        string         `json:"body"`
+	ImmunityMS  *int64         `json:"immunity_ms"`
+	TimeoutMS   int64          `json:"timeout_ms"`
+	ResultLimit int            `json:"result_limit"`
 }
 
 type kindsJSON struct {
@@ -204,6 +205,9 @@ func encodeKinds(kinds []*txn.Kind) ([]byte, error) {
 			Local: k.Local, HasSchema: k.Schema != nil, Ordered: k.Ordered, Delivery: oneOf(k.Outbox, "outbox", "half"),
 			Fallback: oneOf(k.Fallback, "outbox", "reject"), Body: oneOf(k.BodyResult, "result", "payload"), TimeoutMS: k.Timeout.Milliseconds(),
 			ResultLimit: k.ResultBytes(),
+		}
+		if k.Schema != nil {
+			item.Schema = jsontext.Value(k.Schema.Document())
 		}
 		if k.Immunity > 0 {
 			item.ImmunityMS = new(k.Immunity.Milliseconds())

@@ -56,7 +56,7 @@ type Config struct {
 	Messages     Messages
 	Readiness    Readiness
 	Kinds        []*txn.Kind
-	OpenAPI      []byte // openapi.yaml, served as it is
+	OpenAPI      []byte // openapi.yaml; it is served with the kinds
 	Gatherer     prometheus.Gatherer
 	Registerer   prometheus.Registerer
 	Log          *slog.Logger
@@ -85,6 +85,9 @@ func New(config Config) (http.Handler, error) {
 		return nil, fmt.Errorf("encoding the kinds: %w", err)
 	}
 	a := &api{Config: config, kinds: kinds, duration: newDuration(config.Registerer)}
+	if a.OpenAPI, err = document(config.OpenAPI, config.Kinds); err != nil {
+		return nil, err
+	}
 	a.resultLimits = make(map[string]int, len(config.Kinds))
 	for _, kind := range config.Kinds {
 		a.resultLimits[kind.Name] = kind.ResultBytes()

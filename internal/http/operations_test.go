@@ -1,7 +1,6 @@
 package http_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/txsvc/txsvc"
 	httpapi "github.com/txsvc/txsvc/internal/http"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -59,8 +57,8 @@ func TestReadinessIsBounded(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	wantBody(t, setup(t).get("/v1/kinds").want(http.StatusOK), `{"items":[`+
-		`{"name":"order.create","path":"/v1/orders","topic":"orders","tag":"created","selector":"hash","local":"handler","has_schema":false,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","immunity_ms":null,"timeout_ms":5000,"result_limit":65536},`+
-		`{"name":"payment.capture","path":null,"topic":"payments","tag":null,"selector":"hash","local":"sql","has_schema":false,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","immunity_ms":10000,"timeout_ms":60000,"result_limit":4194304}]}`)
+		`{"name":"order.create","path":"/v1/orders","topic":"orders","tag":"created","selector":"hash","local":"handler","has_schema":false,"schema":null,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","immunity_ms":null,"timeout_ms":5000,"result_limit":65536},`+
+		`{"name":"payment.capture","path":null,"topic":"payments","tag":null,"selector":"hash","local":"sql","has_schema":false,"schema":null,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","immunity_ms":10000,"timeout_ms":60000,"result_limit":4194304}]}`)
 }
 
 func TestMetrics(t *testing.T) {
@@ -80,14 +78,6 @@ func TestMetricsThatCannotBeGathered(t *testing.T) {
 	config.Gatherer = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
 	h.handler = newHandler(t, config)
 	h.get("/metrics").problem(http.StatusInternalServerError, "internal")
-}
-
-func TestOpenAPIIsServedAsItIs(t *testing.T) {
-	a := setup(t).get("/openapi.yaml").want(http.StatusOK)
-	wantHeader(t, a, "Content-Type", "application/yaml")
-	if !bytes.Equal(a.Body.Bytes(), txsvc.OpenAPI) {
-		t.Error("got another document than openapi.yaml")
-	}
 }
 
 func TestKindPathsThatCannotBeServed(t *testing.T) {

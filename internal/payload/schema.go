@@ -21,7 +21,10 @@ import (
 const scheme = "schema"
 
 // Schema is a compiled schema. It is safe for concurrent use.
-type Schema struct{ compiled *jsonschema.Schema }
+type Schema struct {
+	compiled *jsonschema.Schema
+	document json.RawMessage
+}
 
 var _ txn.Schema = (*Schema)(nil)
 
@@ -34,12 +37,17 @@ func Compile(dir fs.FS, name string) (*Schema, error) {
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	compiler.AssertFormat()
-	compiler.UseLoader(loader{dir})
+	files := make(map[string][]byte)
+	compiler.UseLoader(loader{dir, files})
 	compiled, err := compiler.Compile((&url.URL{Scheme: scheme, Path: "/" + name}).String())
 	if err != nil {
 		return nil, compileError(err)
 	}
-	return &Schema{compiled}, nil
+	document, err := bundle(name, files)
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{compiled, document}, nil
 }
 
 // MustCompile is Compile for a schema that the binary holds: that one is wrong is a mistake in the code.
@@ -63,8 +71,11 @@ func compileError(err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// loader reads the files of one directory.
-type loader struct{ dir fs.FS }
+// loader reads the files of one directory, and keeps what it has read.
+type loader struct {
+	dir  fs.FS
+	read map[string][]byte
+}
 
 func (l loader) Load(location string) (any, error) {
 	u, err := url.Parse(location)
@@ -79,6 +90,7 @@ func (l loader) Load(location string) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema: %w", err)
 	}
+	l.read[name] = text
 	value, err := decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -42,4 +42,6 @@ func (k *Kind) ResultBytes() int { return cmp.Or(k.ResultLimit, DefaultResultLim
 // payload is valid.
 type Schema interface {
 	Validate(payload json.RawMessage) []FieldError
+	// Document returns the JSON Schema itself, for clients.
+	Document() json.RawMessage
 }

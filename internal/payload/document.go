@@ -1,0 +1,93 @@
+package payload
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Document returns the schema as one JSON document: the file as it stands, or, where it refers to other files, with these in
+// its $defs and the references to them changed. A schema with base URIs or anchors of its own is returned as it stands.
+func (s *Schema) Document() json.RawMessage { return s.document }
+
+// bundle makes one document of the files, of which the named one is the schema.
+func bundle(name string, files map[string][]byte) (json.RawMessage, error) {
+	if len(files) == 1 {
+		return files[name], nil
+	}
+	documents := make(map[string]any, len(files))
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		value, err := decode(files[file])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if !rewrite(value, func(ref string) (string, bool) { return refInto(name, file, ref) }) {
+			return files[name], nil
+		}
+		documents[file] = value
+	}
+	root, ok := documents[name].(map[string]any)
+	if !ok {
+		return files[name], nil
+	}
+	defs, ok := root["$defs"].(map[string]any)
+	if !ok {
+		defs = make(map[string]any)
+		root["$defs"] = defs
+	}
+	for file, document := range documents {
+		if file != name {
+			defs[file] = document
+		}
+	}
+	return json.Marshal(root)
+}
+
+// refInto is a reference in one of the files, as it is in the document that has them all.
+func refInto(root, file, ref string) (string, bool) {
+	base, err := url.Parse("/" + file)
+	if err != nil {
+		return "", false
+	}
+	target, err := base.Parse(ref)
+	if err != nil || target.Fragment != "" && !strings.HasPrefix(target.Fragment, "/") {
+		return "", false
+	}
+	name := strings.TrimPrefix(target.Path, "/")
+	if name == root {
+		return "#" + target.Fragment, true
+	}
+	return "#/$defs/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name) + target.Fragment, true
+}
+
+// rewrite changes all references of a decoded schema in place; false when it has what a plain reference does not find.
+func rewrite(value any, change func(ref string) (string, bool)) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, member := range v {
+			text, isText := member.(string)
+			switch {
+			case isText && (name == "$id" || name == "$anchor" || name == "$dynamicRef" || name == "$recursiveRef"):
+				return false
+			case isText && name == "$ref":
+				changed, ok := change(text)
+				if !ok {
+					return false
+				}
+				v[name] = changed
+			case !rewrite(member, change):
+				return false
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if !rewrite(item, change) {
+				return false
+			}
+		}
+	}
+	return true
+}
