@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -148,10 +149,25 @@ func open(url string) (*sql.DB, error) {
 	params["statement_timeout"] = "0"
 	params["lock_timeout"] = strconv.FormatInt(lockTimeout.Milliseconds(), 10)
 	params["application_name"] = "txsvc migrate"
-	return stdlib.OpenDB(*config.ConnConfig, stdlib.OptionResetSession(func(ctx context.Context, conn *pgx.Conn) error {
+	return stdlib.OpenDB(*config.ConnConfig, stdlib.OptionAfterConnect(refusePooler), stdlib.OptionResetSession(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `RESET lock_timeout`)
 		return err
 	})), nil
+}
+
+// errPooler: the lock that keeps migrations apart belongs to a session, and so do the limits of their statements.
+var errPooler = errors.New("a connection pooler stands before the database: migrate through a direct connection to PostgreSQL")
+
+// refusePooler compares the server's session with the one that the connection was told of at its beginning.
+func refusePooler(ctx context.Context, conn *pgx.Conn) error {
+	var pid uint32
+	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+		return err
+	}
+	if pid != conn.PgConn().PID() {
+		return errPooler
+	}
+	return nil
 }
 
 // exclusively calls do while it holds a lock in the database, with the schema of the version tables in place. The lock ends
@@ -164,6 +180,9 @@ func exclusively(ctx context.Context, url string, tell func(string), do func(*sq
 	}
 	defer db.Close()
 	conn, err := db.Conn(ctx)
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "08P01" { // PgBouncer takes no settings that it does not know
+		err = errPooler
+	}
 	if err != nil {
 		return fmt.Errorf("connecting to the database: %w", err)
 	}

@@ -172,9 +172,11 @@ func (s *Store) Watch(ctx context.Context) error {
 type reset struct {
 	of    residue
 	apart bool // not in the round trip of COMMIT
+	// pooled: before COMMIT, after which the session is another client's.
+	pooled bool
 }
 
-func (s *Store) resetOf(a *txn.Attempt, w work) reset {
+func (s *Store) resetOf(a *txn.Attempt, w work, conn *pgxpool.Conn) reset {
 	leaves, dblink := s.stored.get()
 	switch {
 	case w.handle != nil:
@@ -184,10 +186,11 @@ func (s *Store) resetOf(a *txn.Attempt, w work) reset {
 	}
 	leaves = max(leaves, s.leavings.of(w.statements))
 	// A statement about dblink could not be prepared once that is dropped, and no other one with it.
-	return reset{of: leaves, apart: leaves == residueAny && dblink != ""}
+	pooled := sessionOf(conn.Conn().PgConn()).pooled
+	return reset{of: leaves, apart: leaves == residueAny && dblink != "" && !pooled, pooled: leaves != residueNone && pooled}
 }
 
-func (r reset) piped() bool { return r.of != residueNone && !r.apart }
+func (r reset) piped() bool { return r.of != residueNone && !r.apart && !r.pooled }
 
 const resetAll = `RESET ALL`
 
@@ -208,15 +211,40 @@ func inspect(conn *pgconn.PgConn, of residue, dblink string) string {
 	return `SELECT pg_advisory_unlock_all()` + sessionOf(conn).own + `, ` + strings.Join(parts, ` AND `)
 }
 
-// queueClean adds the reset to a pipeline, behind COMMIT.
-func (r *run) queueClean(batch *pgx.Batch) {
+// pooledReset is what a transaction does itself, where its session is another client's after it: what it would find cannot be
+// closed.
+var pooledReset = []string{resetAll, `UNLISTEN *`, `CLOSE ALL`, `DISCARD TEMP`}
+
+// queueCommit adds COMMIT to a pipeline, with the reset: behind it, or before it where the session ends with it.
+func (r *run) queueCommit(batch *pgx.Batch) {
+	if r.reset.pooled {
+		for _, sql := range pooledReset {
+			batch.Queue(sql)
+		}
+		session := sessionOf(r.conn.Conn().PgConn())
+		batch.Queue(`SELECT pg_advisory_unlock_all()` + session.own + session.local)
+	}
+	batch.Queue(`COMMIT`)
 	if r.reset.piped() {
 		batch.Queue(resetAll)
 		batch.Queue(inspect(r.conn.Conn().PgConn(), r.reset.of, ""))
 	}
 }
 
-// readClean takes the replies of queueClean. The transaction is committed, whatever goes wrong here; but then the session is
+// readReset takes the replies of what queueCommit adds before COMMIT.
+func (r *run) readReset(results pgx.BatchResults) error {
+	if !r.reset.pooled {
+		return nil
+	}
+	for range len(pooledReset) + 1 {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readClean takes the replies of what queueCommit adds behind COMMIT. The transaction is committed, whatever goes wrong here; but then the session is
 // not used again.
 func (r *run) readClean(results pgx.BatchResults) {
 	if !r.reset.piped() {

@@ -145,7 +145,7 @@ func (c *confirmer) write() (waits bool, err error) {
 
 // connect opens a connection like those of the pool, beside it.
 func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
-	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+	conn, err := dial(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -273,6 +273,7 @@ func keepCommits(config *pgx.ConnConfig) {
 		return dial(ctx, network, addr)
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		noted.pooled = sessionOf(conn).pooled
 		conn.CustomData()[sessionKey] = noted
 		if connected == nil {
 			return nil

@@ -16,6 +16,7 @@ const (
 	detailBroke    = "the database failed; nothing was changed"
 	detailFailed   = "the local transaction failed; nothing was changed"
 	detailInLine   = "an earlier transaction of this topic and shard key takes longer than the kind's timeout; nothing was changed"
+	detailPooled   = "ordered kinds at an isolation level above read committed need a direct connection to the database, not a connection pooler; nothing was changed"
 	detailTimeout  = "the local transaction took longer than its timeout; nothing was changed"
 )
 

@@ -70,6 +70,9 @@ func (r *run) lockSession(ctx context.Context) error {
 	if !locksSession(r.attempt, r.work) {
 		return nil
 	}
+	if sessionOf(r.conn.Conn().PgConn()).pooled {
+		return unavailable(nil, detailPooled)
+	}
 	r.sessionLock = true
 	_, err := r.conn.Exec(ctx, fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = %d; SELECT pg_advisory_lock(%d); COMMIT`,
 		max(r.attempt.Kind.Timeout.Milliseconds(), 1), r.line()), pgx.QueryExecModeSimpleProtocol)

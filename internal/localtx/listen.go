@@ -2,6 +2,7 @@ package localtx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,11 +26,19 @@ func (s *Store) Notify(ctx context.Context) error {
 	return nil
 }
 
+// errPooled: behind a pooler, a session that listens would be another client's next.
+var errPooled = errors.New("behind a connection pooler")
+
 // Listen calls woken when a replica notified, and whenever it may have missed that, until ctx is done. It has a
 // connection of its own, beside the pool.
 func (s *Store) Listen(ctx context.Context, woken func()) {
 	for ctx.Err() == nil {
-		if err := s.listen(ctx, woken); err != nil && ctx.Err() == nil {
+		err := s.listen(ctx, woken)
+		if errors.Is(err, errPooled) {
+			s.log.InfoContext(ctx, "the database is behind a connection pooler: statements are not kept prepared, and what other replicas leave is looked for, not heard of")
+			return
+		}
+		if err != nil && ctx.Err() == nil {
 			s.log.DebugContext(ctx, "listening for other replicas; it is tried again", "error", err)
 		}
 		pause(ctx, listenRetry)
@@ -37,7 +46,7 @@ func (s *Store) Listen(ctx context.Context, woken func()) {
 }
 
 func (s *Store) listen(ctx context.Context, woken func()) error {
-	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	conn, err := dial(ctx, s.pool)
 	if err != nil {
 		return err
 	}
@@ -46,6 +55,9 @@ func (s *Store) listen(ctx context.Context, woken func()) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
+	if sessionOf(conn.PgConn()).pooled {
+		return errPooled
+	}
 	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
 		return err
 	}

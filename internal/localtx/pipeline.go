@@ -25,8 +25,7 @@ func (r *run) pipeline(ctx context.Context) error {
 	for _, s := range r.work.statements {
 		batch.Queue(s.SQL, s.Args...)
 	}
-	batch.Queue(`COMMIT`)
-	r.queueClean(batch)
+	r.queueCommit(batch)
 	r.queueAhead(batch)
 	r.sendingCommit()
 	results := r.conn.SendBatch(ctx, batch)
@@ -67,6 +66,9 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 			r.ended = true
 			return errEnded
 		}
+	}
+	if err := r.readReset(results); err != nil {
+		return err
 	}
 	r.committing = true
 	if err := r.committed(results.Exec()); err != nil {

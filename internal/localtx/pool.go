@@ -2,6 +2,7 @@ package localtx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/pgurl"
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 const (
@@ -76,21 +78,40 @@ SELECT CASE WHEN has <> had THEN set_config('search_path', has, false) END,
 	CASE WHEN current_setting('client_min_messages') = 'error' THEN set_config('client_min_messages', 'warning', false) END
 FROM path`
 
+// notDurable: through a pooler, what the session is told does not last.
+const notDurable = "synchronous_commit is off for the service's user, and cannot be set through a connection pooler: ALTER ROLE … SET synchronous_commit = on"
+
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
+	session := sessionOf(conn.PgConn())
 	var path, durable, messages *string
-	err := conn.QueryRow(ctx, beginSession).Scan(&path, &durable, &messages)
-	if err == nil {
-		sessionOf(conn.PgConn()).own = settings(map[string]*string{"search_path": path, "synchronous_commit": durable, "client_min_messages": messages})
+	if !session.pooled {
+		err := conn.QueryRow(ctx, beginSession).Scan(&path, &durable, &messages)
+		session.own = settings(map[string]*string{"search_path": path, "synchronous_commit": durable, "client_min_messages": messages}, false)
+		return err
 	}
-	return err
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	err = tx.QueryRow(ctx, beginSession).Scan(&path, &durable, &messages)
+	if err := errors.Join(err, tx.Rollback(ctx)); err != nil { // the rollback undoes what it has set
+		return err
+	}
+	if durable != nil {
+		return txn.DatabaseUnavailable(nil, "%s", notDurable)
+	}
+	name, zone := "txsvc", "UTC" // which the pooler takes for set
+	session.own = settings(map[string]*string{"application_name": &name, "timezone": &zone}, false)
+	session.local = settings(map[string]*string{"search_path": path, "client_min_messages": messages}, true)
+	return nil
 }
 
 // settings are columns of a query that set what is not nil.
-func settings(values map[string]*string) string {
+func settings(values map[string]*string, local bool) string {
 	var sql strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if value := values[name]; value != nil {
-			fmt.Fprintf(&sql, `, set_config('%s', '%s', false)`, name, strings.ReplaceAll(*value, `'`, `''`))
+			fmt.Fprintf(&sql, `, set_config('%s', '%s', %t)`, name, strings.ReplaceAll(*value, `'`, `''`), local)
 		}
 	}
 	return sql.String()

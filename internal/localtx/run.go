@@ -82,7 +82,7 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, w work, reopen bool
 	if err != nil {
 		return failed(noAnswer(err)), runDone
 	}
-	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen, reset: s.resetOf(a, w)}
+	r := &run{store: s, attempt: a, work: w, conn: conn, reopen: reopen, reset: s.resetOf(a, w, conn)}
 	work, giveUp := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- r.do(work) }()
@@ -285,6 +285,9 @@ func (r *run) startLease(now time.Time) {
 // Its text is the same for all transactions of a kind, so that it is prepared once.
 func (r *run) timeoutStatement() (string, bool) {
 	timeout := r.attempt.Kind.Timeout
+	if session := sessionOf(r.conn.Conn().PgConn()); session.pooled {
+		return fmt.Sprintf(`SELECT set_config('statement_timeout', '%d', true)`, max(timeout.Milliseconds(), 1)) + session.local, true
+	}
 	if timeout == statementTimeout {
 		return "", false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,19 @@ type sessions struct {
 	reset   time.Time
 	refused error // what the last new session was refused for
 	at      time.Time
+
+	probing sync.Mutex // one looks for a pooler at a time
+	way     way
 }
+
+// way is how sessions are reached.
+type way int
+
+const (
+	wayUnknown way = iota
+	wayDirect
+	wayPooled // a pooler gives each transaction another session of the server, or may do so
+)
 
 // session is what is known of one session.
 type session struct {
@@ -51,6 +64,9 @@ type session struct {
 	commits atomic.Bool
 	// unconfirmed: a COMMIT ended without the confirmation of the standbys that it waited for.
 	unconfirmed bool
+	// pooled: each transaction may have another session of the server, so nothing can be kept in it.
+	pooled bool
+	local  string // what gives a transaction the settings that the session cannot keep, as own
 }
 
 const sessionKey = "txsvc"
@@ -94,15 +110,92 @@ func (g *sessions) keep(pool *pgxpool.Pool) {
 	g.pool = pool
 }
 
-// beforeConnect spares a server that has just refused, and the caller the wait.
-func (g *sessions) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
+// beforeConnect spares a server that has just refused, and the caller the wait; and makes ready for a pooler.
+func (g *sessions) beforeConnect(ctx context.Context, config *pgx.ConnConfig) error {
+	g.mu.Lock()
+	recent, refused := time.Since(g.at) < askAgain, g.refused
+	g.mu.Unlock()
+	if recent && refused != nil {
+		return refused
+	}
+	way, err := g.find(ctx, config)
+	if way == wayPooled {
+		throughPooler(config)
+	}
 	keepCommits(config)
+	return err
+}
+
+// throughPooler makes a connection ask for nothing that lasts longer than a transaction: PgBouncer refuses settings that it does not
+// know when a session begins, and hands a prepared statement to the next client, or loses it.
+func throughPooler(config *pgx.ConnConfig) {
+	delete(config.RuntimeParams, "statement_timeout")
+	delete(config.RuntimeParams, "idle_in_transaction_session_timeout")
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	config.StatementCacheCapacity = 0
+}
+
+const saysStatements = "the connection pooler gives each statement another session: the service needs pool_mode = transaction (or session)"
+
+// find finds out once whether there is a pooler on the way.
+func (g *sessions) find(ctx context.Context, config *pgx.ConnConfig) (way, error) {
+	g.probing.Lock()
+	defer g.probing.Unlock()
+	g.mu.Lock()
+	known := g.way
+	g.mu.Unlock()
+	if known != wayUnknown {
+		return known, nil
+	}
+	probe := config.Copy()
+	throughPooler(probe)
+	probe.ValidateConnect, probe.OnPgError = nil, nil
+	conn, err := pgconn.ConnectConfig(ctx, &probe.Config)
+	if err != nil {
+		return wayUnknown, err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	pooled, err := throughOther(ctx, conn)
+	found := wayDirect
+	switch {
+	case err != nil:
+		return wayUnknown, fmt.Errorf("looking for a connection pooler: %w", err)
+	case pooled:
+		found = wayPooled
+		if _, err := conn.Exec(ctx, `BEGIN`).ReadAll(); err != nil { // only a pooler of statements refuses it
+			return wayUnknown, txn.DatabaseUnavailable(err, "%s", saysStatements)
+		}
+	}
+	g.learn(found)
+	return found, nil
+}
+
+func (g *sessions) learn(w way) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.at) < askAgain {
-		return g.refused
+	g.way = w
+}
+
+// throughOther says whether the server's session is another one than that which the connection was told of at its beginning.
+func throughOther(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
+	results, err := conn.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
+	if err != nil || len(results) != 1 || len(results[0].Rows) != 1 {
+		return false, errors.Join(err, errors.New("no answer"))
 	}
-	return nil
+	return string(results[0].Rows[0][0]) != strconv.FormatUint(uint64(conn.PID()), 10), nil
+}
+
+// dial opens a connection like those of the pool, beside it.
+func dial(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	config := pool.Config()
+	if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
 
 // usable tells without asking: since version 14, PostgreSQL reports both settings when they change.
@@ -112,7 +205,7 @@ func usable(_ context.Context, conn *pgx.Conn) (bool, error) {
 }
 
 // asks is what a new session is asked. The time of the start tells servers apart, whatever stands between them and here.
-const asks = `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool, pg_postmaster_start_time()`
+const asks = `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool, pg_postmaster_start_time(), pg_backend_pid()`
 
 func (g *sessions) validate(ctx context.Context, conn *pgconn.PgConn) error {
 	results, err := conn.Exec(ctx, asks).ReadAll()
@@ -129,7 +222,14 @@ func (g *sessions) validate(ctx context.Context, conn *pgconn.PgConn) error {
 	case string(row[1]) == "t":
 		return g.refuse(saysReadOnly)
 	}
+	direct := string(row[3]) == strconv.FormatUint(uint64(conn.PID()), 10)
 	g.mu.Lock()
+	if !direct && g.way != wayPooled { // it has come since
+		g.way = wayUnknown
+		g.mu.Unlock()
+		return txn.DatabaseUnavailable(nil, "the database is behind a connection pooler now")
+	}
+	sessionOf(conn).pooled = g.way == wayPooled
 	changed := g.server != "" && g.server != string(row[2])
 	g.server, g.refused = string(row[2]), nil
 	g.mu.Unlock()

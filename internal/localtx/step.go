@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,8 +53,12 @@ func (r *run) step(ctx context.Context) error {
 // key, and with it check-backs and further attempts waiting, no longer than the client would have.
 func (r *run) beginSteps() string {
 	timeout := r.attempt.Kind.Timeout
-	return fmt.Sprintf(`%s; SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %d`,
+	begin := fmt.Sprintf(`%s; SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %d`,
 		r.work.begin, max(timeout.Milliseconds(), 1), (timeout + hangTimeout).Milliseconds())
+	if local := sessionOf(r.conn.Conn().PgConn()).local; local != "" {
+		begin += `; SELECT ` + strings.TrimPrefix(local, ", ")
+	}
+	return begin
 }
 
 func (r *run) body(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
@@ -110,12 +115,14 @@ func (r *run) finish(ctx context.Context, result json.RawMessage) error {
 	batch := &pgx.Batch{}
 	batch.Queue(`UPDATE txsvc.transactions SET result = $2, decided_at = $3, lease_until = clock_timestamp() + $4::interval
 		WHERE id = $1`, r.row.ID, jsonArg(result), r.row.DecidedAt, r.firstLease())
-	batch.Queue(`COMMIT`)
-	r.queueClean(batch)
+	r.queueCommit(batch)
 	r.queueAhead(batch)
 	r.sendingCommit()
 	results := r.conn.SendBatch(ctx, batch)
 	_, err := results.Exec()
+	if err == nil {
+		err = r.readReset(results)
+	}
 	if err == nil {
 		r.committing = true
 		err = r.committed(results.Exec())
