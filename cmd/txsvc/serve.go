@@ -109,6 +109,8 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
 	ready := readiness{store, mq, router, resolver, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}
+	readyMetrics := &readyMetrics{readiness: ready, stopping: ctx.Done()}
+	registry.MustRegister(readyMetrics)
 	handler, err := http.New(http.Config{
 		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
 	})
@@ -134,6 +136,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	var loops errgroup.Group
 	loops.Go(func() error { return resolver.Run(background) })
 	loops.Go(func() error { return router.Run(background) })
+	loops.Go(func() error { readyMetrics.run(background); return nil })
 	loops.Go(func() error { store.RunMarker(background); return nil })
 	loops.Go(func() error { store.RunWatch(background); return nil })
 	loops.Go(func() error { store.RunRegistration(background, producer); return nil })

@@ -41,6 +41,8 @@ type Store interface {
 	FlushMarks(ctx context.Context) error
 	// Pending counts what is not known to be visible.
 	Pending(ctx context.Context) (txn.Pending, error)
+	// NoteWaiting writes why messages for the broker wait into up to limit pending rows that do not say, and are not put aside.
+	NoteWaiting(ctx context.Context, broker, reason string, limit int) error
 	// Notify wakes all replicas that listen, this one among them.
 	Notify(ctx context.Context) error
 	// Listen calls woken when a replica notified, and whenever it may have missed that, until ctx is done.

@@ -39,9 +39,7 @@ type Resolver struct {
 	recounts  recounts
 	foreign   foreign
 	relay     *relay
-	pending   prometheus.Gauge
-	parked    prometheus.Gauge
-	oldest    prometheus.Gauge
+	measured  *measured
 	warned    time.Time // of the loop that delivers alone
 }
 
@@ -50,17 +48,9 @@ func New(store Store, broker Broker, queues Queues, timing txn.Timing, metrics *
 	r := &Resolver{
 		store: store, broker: broker, queues: queues, timing: timing, metrics: metrics, log: log, evidence: newEvidence(timing),
 		undecided: undecided{attempts: make(map[string][]*txn.Attempt)},
-		pending: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "txsvc_delivery_pending", Help: "Committed transactions whose message is not known to be visible.",
-		}),
-		parked: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "txsvc_delivery_parked", Help: "Of these, the ones that are not tried again until an operator asks for it.",
-		}),
-		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "txsvc_delivery_oldest_pending_seconds", Help: "Age of the oldest committed transaction whose message is not known to be visible.",
-		}),
+		measured:  newMeasured(),
 	}
-	reg.MustRegister(r.pending, r.parked, r.oldest)
+	reg.MustRegister(r.measured)
 	r.relay = newRelay(r)
 	return r
 }
@@ -91,28 +81,6 @@ func every(ctx context.Context, interval time.Duration, do func(context.Context)
 		case <-ticker.C:
 		}
 	}
-}
-
-// measureAll measures at most a twentieth of the time: a large backlog takes long to count.
-func (r *Resolver) measureAll(ctx context.Context) {
-	for ctx.Err() == nil {
-		start := time.Now()
-		r.measure(ctx)
-		pause(ctx, max(gaugesEvery, 20*time.Since(start)))
-	}
-}
-
-func (r *Resolver) measure(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	p, err := r.store.Pending(ctx)
-	if err != nil {
-		r.log.DebugContext(ctx, "measuring pending deliveries", "error", err)
-		return
-	}
-	r.pending.Set(float64(p.Count))
-	r.parked.Set(float64(p.Parked))
-	r.oldest.Set(p.Oldest.Seconds())
 }
 
 func pause(ctx context.Context, d time.Duration) {

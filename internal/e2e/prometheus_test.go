@@ -56,11 +56,15 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-func startPrometheus(t *testing.T, target string) string {
+// startPrometheus starts one that scrapes the target, with files of rules.
+func startPrometheus(t *testing.T, target string, rules ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	text := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n  - job_name: txsvc\n    static_configs: [{targets: ['%s']}]\n", target)
+	if len(rules) > 0 {
+		text = strings.Replace(text, "scrape_interval: 1s", "scrape_interval: 1s, evaluation_interval: 1s", 1) + fmt.Sprintf("rule_files: ['%s']\n", strings.Join(rules, "', '"))
+	}
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func TestOverloaded(t *testing.T) {
 		done <- a
 	}()
 	eventually(t, 10*time.Second, func() error {
-		if s.metric(`txsvc_in_flight`) != 1 {
+		if s.metric(`txsvc_in_flight `) != 1 {
 			return fmt.Errorf("not in flight yet")
 		}
 		return nil

@@ -92,6 +92,7 @@ func New(config Config) (http.Handler, error) {
 	for _, kind := range config.Kinds {
 		a.resultLimits[kind.Name] = kind.ResultBytes()
 	}
+	registerBodies(config.Registerer, &a.bodies)
 	router := chi.NewRouter()
 	a.routes = router
 	return router, a.route(router)

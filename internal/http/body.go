@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -27,6 +29,17 @@ const maxBodies = 128 << 20
 
 // bodies counts what is bounded by maxBodies.
 type bodies struct{ held atomic.Int64 }
+
+// registerBodies tells of them, and of the limit, as metrics.
+func registerBodies(reg prometheus.Registerer, b *bodies) {
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "txsvc_bodies_bytes_limit", Help: "What the bodies of all requests may take beyond their first 64 KiB each; more are refused as overloaded.",
+	})
+	limit.Set(maxBodies)
+	reg.MustRegister(limit, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "txsvc_bodies_bytes", Help: "What the bodies of all requests take beyond their first 64 KiB each.",
+	}, func() float64 { return float64(b.held.Load()) }))
+}
 
 // bodyShare is what one request has of it.
 type bodyShare struct {

@@ -210,6 +210,11 @@ type readyJSON struct {
 	Checks []Check `json:"checks"`
 }
 
+// Serves tells whether requests can be served while the checks are as they are: what is not OK only degrades the service.
+func Serves(checks []Check) bool {
+	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK && !c.Degrades })
+}
+
 func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
@@ -218,7 +223,7 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
 		answer.Checks = append(answer.Checks, Check{Name: "service", Detail: "is stopping"})
 	}
 	switch {
-	case slices.ContainsFunc(answer.Checks, func(c Check) bool { return !c.OK && !c.Degrades }):
+	case !Serves(answer.Checks):
 		answer.Status, status = "not_ready", http.StatusServiceUnavailable
 	case slices.ContainsFunc(answer.Checks, func(c Check) bool { return !c.OK }):
 		answer.Status = "degraded"

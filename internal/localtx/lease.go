@@ -44,6 +44,20 @@ func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, 
 	return nil
 }
 
+// NoteWaiting says in up to limit pending rows of the broker that do not say so why they wait. Rows that somebody is
+// working on are left alone.
+func (s *Store) NoteWaiting(ctx context.Context, broker, reason string, limit int) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `UPDATE txsvc.transactions SET last_error = $2 WHERE id IN (
+			SELECT id FROM txsvc.transactions WHERE delivery = 'pending' AND broker = $1 AND last_error IS NULL AND lease_until <> 'infinity'
+			ORDER BY lease_until LIMIT $3 FOR UPDATE SKIP LOCKED) AND delivery = 'pending'`, broker, reason, limit)
+	if err != nil {
+		return fmt.Errorf("noting what rows of broker %s wait for: %w", broker, err)
+	}
+	return nil
+}
+
 // giveBack is Defer for many rows. What was certainly not sent does not count as an attempt.
 const giveBack = `UPDATE txsvc.transactions t SET lease_until = clock_timestamp() + $3::interval, attempts = t.attempts - 1,
 		last_error = coalesce(nullif($4, ''), t.last_error)

@@ -21,7 +21,10 @@ type metrics struct {
 	messages     *prometheus.CounterVec // topic, mode, status
 	waiting      prometheus.Gauge
 	waitingBytes prometheus.Gauge
-	queues       *prometheus.CounterVec // topic, broker, queue
+
+	waitingLimit, waitingBytesLimit prometheus.Gauge
+
+	queues *prometheus.CounterVec // topic, broker, queue
 }
 
 // newMetrics registers the instruments; queues is the counter that transactions have, too.
@@ -37,10 +40,35 @@ func newMetrics(reg prometheus.Registerer, queues *prometheus.CounterVec) *metri
 		waitingBytes: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "txsvc_messages_waiting_bytes", Help: "What the messages of mode async that wait in memory take.",
 		}),
+		waitingLimit: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "txsvc_messages_waiting_limit", Help: "Messages of mode async that may wait; more are refused as overloaded.",
+		}),
+		waitingBytesLimit: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "txsvc_messages_waiting_bytes_limit", Help: "What the messages of mode async that wait may take.",
+		}),
 		queues: queues,
 	}
-	reg.MustRegister(m.messages, m.waiting, m.waitingBytes)
+	reg.MustRegister(m.messages, m.waiting, m.waitingBytes, m.waitingLimit, m.waitingBytesLimit)
 	return m
+}
+
+// expect makes all series of the topics, so that the first event of each is an increase, and tells the limits.
+func (m *metrics) expect(topics []string, config Config) {
+	asked := []string{statusUnconfirmed, statusNotSent, statusRefused}
+	for status := range advices {
+		asked = append(asked, string(status))
+	}
+	for _, topic := range topics {
+		for mode, statuses := range map[Mode][]string{
+			ModeSync: asked, ModeAsync: append(asked, statusDropped), ModeOneWay: {statusAccepted, statusNotSent, statusRefused},
+		} {
+			for _, status := range statuses {
+				m.messages.WithLabelValues(topic, string(mode), status)
+			}
+		}
+	}
+	m.waitingLimit.Set(float64(config.MaxWaiting))
+	m.waitingBytesLimit.Set(float64(config.MaxWaitingBytes))
 }
 
 // count notes what became of messages. Those with one of the broker's statuses are visible, unless they are delayed.

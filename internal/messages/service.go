@@ -76,6 +76,7 @@ func New(config Config, topics map[string]txn.Destination, router Router, broker
 		config: config, topics: topics, names: slices.Sorted(maps.Keys(topics)), router: router, broker: broker,
 		metrics: newMetrics(reg, queues), slots: make(chan struct{}, config.MaxInFlight),
 	}
+	s.metrics.expect(s.names, config)
 	s.backlog = newBacklog(config, broker, s.metrics, log)
 	return s
 }

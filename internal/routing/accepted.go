@@ -68,6 +68,7 @@ func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue, ke
 	if err != nil {
 		return nil, unknownLists(v.topic, err)
 	}
+	r.log.InfoContext(ctx, "a topic's queues are its first accepted list", "topic", v.topic, "version", list.Version, "queues", Describe(list.Queues))
 	return r.keep(ctx, v, list), nil
 }
 
@@ -102,7 +103,10 @@ func (r *Router) keep(ctx context.Context, v *view, list txn.AcceptedQueues) *ac
 		if !v.accepted.CompareAndSwap(known, next) {
 			continue
 		}
-		r.log.InfoContext(ctx, "accepted queues of a topic", "topic", v.topic, "version", list.Version,
+		if known == nil && list.Pause <= 0 { // nothing has changed: this process has only just read it
+			return next
+		}
+		r.log.InfoContext(ctx, "accepted queues of a topic have changed", "topic", v.topic, "version", list.Version,
 			"queues", Describe(list.Queues), "before", Describe(list.Previous), "pause", list.Pause)
 		return next
 	}

@@ -218,7 +218,11 @@ func (r *Router) watch(ctx context.Context) {
 	for _, topic := range r.Topics() {
 		v := r.views[topic]
 		live, err := r.look(ctx, v)
-		if accepted := v.accepted.Load(); accepted != nil && (err == nil || errors.Is(err, txn.ErrNoQueue)) {
+		switch accepted := v.accepted.Load(); {
+		case accepted == nil:
+		case err != nil && !errors.Is(err, txn.ErrNoQueue):
+			r.missing.DeleteLabelValues(topic) // nobody knows
+		default:
 			r.missing.WithLabelValues(topic).Set(float64(len(without(accepted.now(time.Now()), live))))
 		}
 	}

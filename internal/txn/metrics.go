@@ -17,6 +17,7 @@ type Metrics struct {
 	QueueMessages       *prometheus.CounterVec   // topic, broker, queue
 	DuplicatesSuspected prometheus.Counter
 	InFlight            prometheus.Gauge
+	InFlightLimit       prometheus.Gauge
 }
 
 // NewMetrics registers the instruments.
@@ -49,10 +50,45 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		InFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "txsvc_in_flight", Help: "Transactions being worked on.",
 		}),
+		InFlightLimit: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "txsvc_in_flight_limit", Help: "Transactions that are worked on at once at most; more are refused as overloaded.",
+		}),
 	}
-	reg.MustRegister(m.Stage, m.DuplicatesSuspected, m.InFlight)
+	reg.MustRegister(m.Stage, m.DuplicatesSuspected, m.InFlight, m.InFlightLimit)
 	return m
 }
+
+// outcomes are the values of the label outcome.
+var outcomes = []string{"committed", "rolled_back", "rejected", "unknown", "failed", "replayed"}
+
+// expect makes all series of the kinds, so that the first event of each is an increase: what is not there before it gives
+// rate() nothing.
+func (m *Metrics) expect(kinds []*Kind) {
+	for _, kind := range kinds {
+		for _, outcome := range outcomes {
+			m.Transactions.WithLabelValues(kind.Name, outcome)
+		}
+		for _, stage := range []string{"route", "half", "local", "end", "total"} {
+			m.Stage.WithLabelValues(kind.Name, stage)
+		}
+		for _, answer := range []string{"commit", "rollback", "unknown"} {
+			m.Checkbacks.WithLabelValues(kind.Name, answer)
+		}
+		if kind.Fallback {
+			m.Fallbacks.WithLabelValues(kind.Name)
+		}
+	}
+	m.Checkbacks.WithLabelValues("", "foreign") // of no kind here
+	for path, results := range map[string][]string{
+		"half": {"delivered", "unconfirmed"}, "checkback": deliveryResults, "resolver": deliveryResults, "relay": deliveryResults,
+	} {
+		for _, result := range results {
+			m.Deliveries.WithLabelValues(path, result)
+		}
+	}
+}
+
+var deliveryResults = []string{"delivered", "found", "rerouted", "unconfirmed", "failed"}
 
 func (m *Metrics) observe(kind, stage string, since time.Time) time.Time {
 	now := time.Now()

@@ -64,6 +64,8 @@ func NewService(config Config, kinds []*Kind, routing Routing, broker Broker, st
 	for _, kind := range kinds {
 		s.kinds[kind.Name] = kind
 	}
+	metrics.expect(kinds)
+	metrics.InFlightLimit.Set(float64(config.MaxInFlight))
 	return s
 }
 
@@ -74,6 +76,7 @@ func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
 	t, err := s.store.Find(ctx, id)
 	switch {
 	case err == nil && (!t.Abandoned || undecided == nil):
+		s.explain(t)
 		return t, nil
 	case undecided != nil:
 		return unknown(undecided), nil
@@ -83,6 +86,16 @@ func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
 		return nil, noAnswer(err)
 	}
 }
+
+// explain says what a pending message waits for, where the row does not yet: nobody tries a broker that does not answer.
+func (s *Service) explain(t *Transaction) {
+	if t.Delivery == DeliveryPending && t.Trouble == "" && !s.deliveries.Alive(t.Route.Queue.Broker) {
+		t.Trouble = Silent(t.Route.Queue.Broker)
+	}
+}
+
+// Silent is what keeps the messages waiting that are for a broker that does not answer.
+func Silent(broker string) string { return "broker " + broker + " does not answer" }
 
 // Submit runs one transaction and returns when its outcome is known, or known to be unknown (StateUnknown). Once the
 // half message is stored, ctx's cancellation is ignored: a client that hangs up must not cancel a COMMIT. Errors are
@@ -227,6 +240,7 @@ func (s *Service) replay(ctx context.Context, id string, fingerprint Fingerprint
 		case err != nil && !errors.Is(err, ErrNotFound):
 			return nil, beforeAnything(noAnswer(err))
 		case err == nil && !t.Abandoned:
+			s.explain(t)
 			return answerAgain(t, fingerprint)
 		case undecided == nil:
 			return nil, nil
@@ -300,6 +314,9 @@ func (s *Service) attempt(ctx context.Context, kind *Kind, r Request, fingerprin
 	outcome := s.store.Run(ctx, a)
 	end := s.metrics.observe(kind.Name, "local", local)
 	t, err := s.finish(ctx, a, outcome)
+	if t != nil {
+		s.explain(t)
+	}
 	s.metrics.observe(kind.Name, "end", end)
 	return t, err
 }
