@@ -149,7 +149,7 @@ func TestFallback(t *testing.T) {
 	if a := replicas[0].mustPost("/v1/transactions", numbered("half", "half-1", "key-1"), http.StatusServiceUnavailable); a.Code != "broker_unavailable" {
 		t.Errorf("without fallback: got %s", a.Raw)
 	}
-	if got := replicas[0].metric("txsvc_in_flight"); got != 0 {
+	if got := replicas[0].metric("txsvc_in_flight "); got != 0 {
 		t.Errorf("%v requests are in flight", got)
 	}
 	if err := stack.Broker(0).Start(t.Context()); err != nil {

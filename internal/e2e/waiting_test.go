@@ -82,25 +82,28 @@ groups:
 	stack.Broker(0).Pause()
 	defer stack.Broker(0).Resume()
 	const silent = "broker broker-a does not answer"
+	posted, last := 0, ""
 	eventually(t, recoverLimit, func() error {
-		a := s.mustPost("/v1/orders", order("waiting", "k"), http.StatusCreated)
-		if a.Delivery != "pending" || !strings.Contains(a.Raw, `"code":"delayed","message":"`+silent) {
-			return fmt.Errorf("POST, again and again: got %s", a.Raw)
+		posted++
+		last = fmt.Sprint("waiting-", posted)
+		a := s.mustPost("/v1/orders", order(last, "k"), http.StatusCreated)
+		if a.Delivery != "pending" || a.Replayed || !strings.Contains(a.Raw, `"code":"delayed","message":"`+silent) {
+			return fmt.Errorf("the first answer to %s: got %s", last, a.Raw)
 		}
 		return nil
 	})
-	if a, err := s.get("waiting"); err != nil || !strings.Contains(a.Raw, `"code":"delayed","message":"`+silent) {
+	if a, err := s.get(last); err != nil || !strings.Contains(a.Raw, `"code":"delayed","message":"`+silent) {
 		t.Errorf("GET: got %s (%v), want it to say that the broker is silent", a.Raw, err)
 	}
 	eventually(t, recoverLimit, func() error {
 		var lastError string
-		err := e.db.QueryRow(context.Background(), `SELECT coalesce(last_error, '') FROM txsvc.transactions WHERE id = 'waiting'`).Scan(&lastError)
+		err := e.db.QueryRow(context.Background(), `SELECT coalesce(last_error, '') FROM txsvc.transactions WHERE id = $1`, last).Scan(&lastError)
 		if err != nil || lastError != silent {
 			return fmt.Errorf("last_error: got %q (%w)", lastError, err)
 		}
 		return nil
 	})
-	wantSample(`txsvc_delivery_pending`, "1")
+	wantSample(`txsvc_delivery_pending`, strconv.Itoa(posted))
 	// The database is away: counts vanish, the age grows, and the alerts fire.
 	if err := stack.Postgres().StopImmediate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -109,6 +109,8 @@ func rowOf(text []byte) (*Row, error) {
 	return row, nil
 }
 
+var errNotCounted = errors.New("a replica cannot read what is pending")
+
 // pending cannot be counted without the database; what the replicas say of it, over all runs, comes with their metrics.
 func (a *asker) pending(ctx context.Context) (int, error) {
 	r := a.run
@@ -120,6 +122,10 @@ func (a *asker) pending(ctx context.Context) (int, error) {
 		text, err := r.client.fetch(ctx, t.url+"/metrics")
 		if err != nil {
 			failed = err
+			continue
+		}
+		if metric(text, "txsvc_delivery_reading_failed") > 0 { // then there is no count
+			failed = errNotCounted
 			continue
 		}
 		most = max(most, metric(text, "txsvc_delivery_pending"))
