@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -227,6 +228,17 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 	other := newEnvOn(t, stacktest.NewDatabase(t), e.nameservers)
 	other.group, other.topic, other.config = e.group, e.topic, e.config
 	ours, theirs := e.start().ready(), other.start().ready()
+	const orphans = 5
+	dying := e.start(fmt.Sprintf("TXSVC_FAILPOINT=half-sent@%d", orphans)).ready()
+	dying.postOrders("orphan-", orphans)
+	dying.awaitDeath()
+	eventually(t, time.Minute, func() error {
+		decided, foreign := ours.metric(`txsvc_checkbacks_total{answer="rollback"`), theirs.metric(`txsvc_checkbacks_total{answer="foreign"`)
+		if decided < orphans || foreign < 1 {
+			return fmt.Errorf("%v of our orphans are rolled back, and %v check-backs left unanswered by the other service", decided, foreign)
+		}
+		return nil
+	})
 	release := e.hold("paused")
 	defer release()
 	done := make(chan answer, 1)
@@ -237,14 +249,10 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 		}
 		done <- a
 	}()
-	const orphans = 5
-	dying := e.start(fmt.Sprintf("TXSVC_FAILPOINT=half-sent@%d", orphans)).ready()
-	dying.postOrders("orphan-", orphans)
-	dying.awaitDeath()
+	asked := theirs.metric(`txsvc_checkbacks_total{answer="foreign"`)
 	eventually(t, time.Minute, func() error {
-		decided, foreign := ours.metric(`txsvc_checkbacks_total{answer="rollback"`), theirs.metric(`txsvc_checkbacks_total{answer="foreign"`)
-		if decided < orphans || foreign < 1 {
-			return fmt.Errorf("%v of our orphans are rolled back, and %v check-backs left unanswered by the other service", decided, foreign)
+		if got := theirs.metric(`txsvc_checkbacks_total{answer="foreign"`); got == asked {
+			return errors.New("the other service was not asked about a local transaction that is running")
 		}
 		return nil
 	})

@@ -49,7 +49,7 @@ func TestHalfMessagesInRocksDB(t *testing.T) {
 	if got := s.postOrders("whole-", 10); got != 10 {
 		t.Errorf("%d of 10 answers say delivered", got)
 	}
-	if got := e.settle(recoverLimit); got < 30 {
+	if got := e.settle(time.Minute); got < 30 {
 		t.Errorf("%d transactions are committed, want 30 at least", got)
 	}
 	eventually(t, 30*time.Second, func() error {
@@ -72,7 +72,7 @@ func TestHalfMessagesInRocksDB(t *testing.T) {
 		return nil
 	})
 	e.visibleOnce("last", s)
-	e.settle(recoverLimit)
+	e.settle(time.Minute)
 }
 
 // TestMessageIndexIsOff: a broker whose index knows nothing. Its queues are read, nothing is doubled, and that is told, until
@@ -86,7 +86,7 @@ func TestMessageIndexIsOff(t *testing.T) {
 		dying.awaitDeath()
 	}
 	s := e.start().ready()
-	if got := e.settle(recoverLimit); got < 20 {
+	if got := e.settle(time.Minute); got < 20 {
 		t.Errorf("%d transactions are committed, want 20 at least", got)
 	}
 	s.degraded("delivery:broker-a", "messageIndexEnable")
