@@ -104,7 +104,7 @@ func discard(r *rand.Rand) event {
 		run: func(ctx context.Context, w *world) (string, error) {
 			before, given := int64(0), int64(0)
 			err := w.reconfigured(i, impatient("1"), nil, func() error {
-				before = w.givenUp(ctx, name)
+				before = w.offset(ctx, name, givenUp)
 				pause(ctx, 2*time.Second)
 				for _, replica := range w.replicas {
 					if link := replica.links[name]; vanishes {
@@ -114,7 +114,7 @@ func discard(r *rand.Rand) event {
 					}
 				}
 				pause(ctx, held)
-				given = w.givenUp(ctx, name) - before
+				given = w.offset(ctx, name, givenUp) - before
 				for _, replica := range w.replicas {
 					replica.links[name].heal()
 				}
@@ -128,13 +128,13 @@ func discard(r *rand.Rand) event {
 	}
 }
 
-// givenUp counts what a broker has given up; 0 when it does not say.
-func (w *world) givenUp(ctx context.Context, broker string) int64 {
+// offset is how many messages have ever been in the first queue of a topic; 0 when the broker does not say.
+func (w *world) offset(ctx context.Context, broker, topic string) int64 {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	count := int64(0)
 	_ = retry(ctx, 3*time.Second, func() (err error) {
-		count, err = w.mq.MaxOffset(ctx, broker, givenUp, 0)
+		count, err = w.mq.MaxOffset(ctx, broker, topic, 0)
 		return err
 	})
 	return count

@@ -27,7 +27,7 @@ type event struct {
 }
 
 // faults are all there are. What a fault draws comes from the plan's random numbers alone.
-var faults = slices.Concat(replicaFaults, brokerFaults, databaseFaults, standbyFaults, networkFaults, rootFaults)
+var faults = slices.Concat(replicaFaults, brokerFaults, halfFaults, databaseFaults, standbyFaults, networkFaults, rootFaults)
 
 func faultNamed(name string) (fault, bool) {
 	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
@@ -61,4 +61,5 @@ const (
 	partNameserver = "name server"
 	partDatabase   = "database"
 	partSlowTable  = "slow table"
+	partForeign    = "foreign service"
 )

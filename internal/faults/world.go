@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type world struct {
 	primary  *devstack.Server // of the database, the one that is written to
 	standby  *devstack.Server // runs only during the faults that are about it
 	replicas []*replica
+	foreign  *replica // of another service in the same group; runs only when a fault has it
 	db       *pgxpool.Pool
 	mq       *remoting.Client
 	log      *slog.Logger
@@ -161,6 +163,10 @@ func (w *world) startReplicas(ctx context.Context, binary string) error {
 		w.replicas = append(w.replicas, r)
 		w.atClose(r.kill)
 	}
+	if w.foreign, err = w.newForeign(ctx, binary, config); err != nil {
+		return err
+	}
+	w.atClose(w.foreign.kill)
 	var g errgroup.Group
 	for _, r := range w.replicas {
 		g.Go(func() error { return r.start(ctx) })
@@ -246,7 +252,7 @@ func (w *world) urls() []string {
 // unasked are the ends of replicas that nobody asked for: findings.
 func (w *world) unasked() []string {
 	var ends []string
-	for _, r := range w.replicas {
+	for _, r := range slices.Concat(w.replicas, []*replica{w.foreign}) {
 		ends = append(ends, r.unasked()...)
 	}
 	return ends
