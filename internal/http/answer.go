@@ -267,5 +267,5 @@ func write(w http.ResponseWriter, status int, contentType []string, body []byte)
 	setCommon(header)
 	header["Content-Type"] = contentType
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // JSON or YAML, by its content type, which browsers are told not to guess (nosniff)
 }
