@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -73,6 +74,8 @@ type api struct {
 	duration *prometheus.HistogramVec
 	routes   chi.Routes
 	bodies   bodies
+	// document is what is served as /openapi.yaml. It is made when it is asked for first.
+	document func() ([]byte, error)
 	// resultLimits is how many bytes results of a kind may have.
 	resultLimits map[string]int
 }
@@ -85,9 +88,7 @@ func New(config Config) (http.Handler, error) {
 		return nil, fmt.Errorf("encoding the kinds: %w", err)
 	}
 	a := &api{Config: config, kinds: kinds, duration: newDuration(config.Registerer)}
-	if a.OpenAPI, err = document(config.OpenAPI, config.Kinds); err != nil {
-		return nil, err
-	}
+	a.document = sync.OnceValues(func() ([]byte, error) { return document(config.OpenAPI, config.Kinds) })
 	a.resultLimits = make(map[string]int, len(config.Kinds))
 	for _, kind := range config.Kinds {
 		a.resultLimits[kind.Name] = kind.ResultBytes()

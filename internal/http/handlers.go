@@ -254,7 +254,11 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) error {
-	write(w, http.StatusOK, typeYAML, a.OpenAPI)
+	served, err := a.document()
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusOK, typeYAML, served)
 	return nil
 }
 
