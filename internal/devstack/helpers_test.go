@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,11 +76,22 @@ func mustQuery[T any](t *testing.T, url, sql string) T {
 
 func mqadmin(t *testing.T, s *devstack.Stack, args ...string) string {
 	t.Helper()
-	out, err := s.MQAdmin(within(t, time.Minute), args...)
+	out, err := s.MQAdmin(within(t, 2*time.Minute), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// send has mqadmin send a message, and returns what it prints when the broker has stored it. mqadmin gives up after 3 s, which a
+// cold broker on a busy machine may need, so it is asked again.
+func send(t *testing.T, s *devstack.Stack, args ...string) (printed string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "a message is stored", func() bool {
+		printed = mqadmin(t, s, append([]string{"sendMessage"}, args...)...)
+		return strings.Contains(printed, "SEND_OK")
+	})
+	return printed
 }
 
 // eventually polls until the condition holds.

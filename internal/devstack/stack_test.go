@@ -35,10 +35,7 @@ func TestDataIsKeptOverARestart(t *testing.T) {
 	}
 	exec(t, url, "create table kept as select 42 as n")
 	mqadmin(t, s, "updateTopic", "-c", "DefaultCluster", "-t", "kept", "-r", "4", "-w", "4")
-	sent := mqadmin(t, s, "sendMessage", "-t", "kept", "-p", "body", "-k", "key-1")
-	if !strings.Contains(sent, "SEND_OK") {
-		t.Fatalf("got %q, want SEND_OK", sent)
-	}
+	sent := send(t, s, "-t", "kept", "-p", "body", "-k", "key-1")
 
 	stop(t, s)
 	if err := s.Stop(within(t, time.Second)); err != nil {
