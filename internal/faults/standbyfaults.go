@@ -47,7 +47,7 @@ func loseStandby(r *rand.Rand, promoted bool) event {
 			proof, err = w.waitUnconfirmed(ctx, away, cancelled)
 			switch {
 			case promoted:
-				return proof, errors.Join(err, w.failOver(whole, stopped))
+				return proof, errors.Join(err, w.failOver(whole))
 			case stopped:
 				w.standby.Resume()
 			default:
@@ -97,12 +97,12 @@ func (w *world) waitUnconfirmed(ctx context.Context, away time.Duration, cancell
 	return fmt.Sprintf("%s waited, %d cancelled", plural(most, "COMMITs"), ended), nil
 }
 
-// failOver is what a cluster's manager does: the server that was written to is certainly dead when the other takes over.
-func (w *world) failOver(ctx context.Context, stopped bool) error {
+// failOver is what a cluster's manager does: the server that was written to is certainly dead when the other takes over. A
+// standby that stands still would find in its socket all that it has missed; so it is killed, too.
+func (w *world) failOver(ctx context.Context) error {
 	w.primary.Kill()
-	if stopped {
-		w.standby.Resume()
-	} else if err := startProcess(w.standby.Process); err != nil {
+	w.standby.Kill()
+	if err := startProcess(w.standby.Process); err != nil {
 		return err
 	}
 	if err := w.standby.Promote(ctx); err != nil {
