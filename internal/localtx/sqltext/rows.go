@@ -91,18 +91,5 @@ func returnsRows(text string, tokens []token) bool {
 
 // hasWord looks for a key word outside of parentheses; those of it that matter are reserved, so it is no column's name.
 func hasWord(text string, tokens []token, key string) bool {
-	depth := 0
-	for _, t := range tokens {
-		switch t.kind {
-		case opening:
-			depth++
-		case closing:
-			depth--
-		default:
-			if depth == 0 && upper(text, t) == key {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.Contains(wordsOutside(text, tokens), key)
 }
