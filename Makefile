@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 GOLANGCI_VERSION := v2.15.0
 GOVULNCHECK_VERSION := latest
-TEST_FLAGS ?= -race -shuffle=on -timeout 30m
+TEST_FLAGS ?= -race -shuffle=on -timeout 60m
 
 .DEFAULT_GOAL := help
 .PHONY: help run test faults lint generate bench vuln tools
