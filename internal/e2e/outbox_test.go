@@ -208,7 +208,7 @@ func TestUndeliverable(t *testing.T) {
 	}
 	post("line", "large-line", "k", 100_000)
 	post("free", "large-free", "k", 100_000)
-	post("line", "huge", "other", 5_000_000)
+	post("line", "huge", "other", 4_000_000)
 	post("line", "behind", "k", 10)
 	wg.Wait()
 	parked := func(id string) {
@@ -263,8 +263,8 @@ func TestUndeliverable(t *testing.T) {
 
 const sizedKinds = `
 kinds:
-	line: {topic: %[1]s, ordered: true, delivery: outbox, body: result, local: {sql: "SELECT 1 AS n, repeat('x', (@payload->>'size')::int) AS filling"}}
-	free: {topic: %[1]s, delivery: outbox, body: result, local: {sql: "SELECT 1 AS n, repeat('x', (@payload->>'size')::int) AS filling"}}
+	line: {topic: %[1]s, ordered: true, delivery: outbox, body: result, result_limit: 4MiB, local: {sql: "SELECT 1 AS n, repeat('x', (@payload->>'size')::int) AS filling"}}
+	free: {topic: %[1]s, delivery: outbox, body: result, result_limit: 4MiB, local: {sql: "SELECT 1 AS n, repeat('x', (@payload->>'size')::int) AS filling"}}
 `
 
 // TestBadTopic: messages to a topic that is not there wait, and say so; those to others are delivered meanwhile, and they

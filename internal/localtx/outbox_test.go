@@ -78,7 +78,9 @@ func TestClaimOutboxIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
 	e.exec(insertPending, 4, 0, 1, false)
-	e.exec(`UPDATE txsvc.transactions SET body = repeat('x', CASE WHEN id < 'o1-3' THEN 5 ELSE 9 END << 20)::bytea`)
+	for i, mib := range []int{5, 5, 9, 9} { // one by one, since a statement has 5 s
+		e.exec(`UPDATE txsvc.transactions SET body = repeat('x', $2::int << 20)::bytea WHERE id = $1`, fmt.Sprint("o1-", i+1), mib)
+	}
 	for _, want := range []int{2, 1, 1, 0} { // twice 5 MiB, of which the second begins within 8, then 9 and 9
 		if got := e.claimOutbox("t", 100); len(got) != want {
 			t.Errorf("got %s, want %d rows", inOrder(got), want)
