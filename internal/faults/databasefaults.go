@@ -150,14 +150,11 @@ func slowLocal(*rand.Rand) event {
 	return event{
 		detail: slowFor.String(), holds: []string{partSlowTable, partDatabase}, length: slowFor,
 		run: func(ctx context.Context, w *world) (string, error) {
-			tx, err := w.db.Begin(ctx)
+			free, err := w.lockSlowTable(ctx)
 			if err != nil {
 				return "", err
 			}
-			defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-			if _, err := tx.Exec(ctx, `LOCK TABLE public.faults_slow IN SHARE ROW EXCLUSIVE MODE`); err != nil {
-				return "", err
-			}
+			defer free()
 			pause(ctx, slowFor)
 			waiting := 0
 			if err := w.db.QueryRow(context.WithoutCancel(ctx), `SELECT count(*) FROM pg_locks WHERE relation = 'public.faults_slow'::regclass AND NOT granted`).
@@ -167,4 +164,19 @@ func slowLocal(*rand.Rand) event {
 			return plural(waiting, "local transactions") + " waited", nil
 		},
 	}
+}
+
+// lockSlowTable lets the local transactions of the slow kind wait until the table is free again, and so their half messages stay
+// undecided.
+func (w *world) lockSlowTable(ctx context.Context) (free func(), err error) {
+	tx, err := w.db.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	free = func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }
+	if _, err := tx.Exec(ctx, `LOCK TABLE public.faults_slow IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		free()
+		return nil, err
+	}
+	return free, nil
 }

@@ -61,5 +61,4 @@ const (
 	partNameserver = "name server"
 	partDatabase   = "database"
 	partSlowTable  = "slow table"
-	partForeign    = "foreign service"
 )

@@ -123,11 +123,12 @@ func (w *world) refusesFreshHalves(ctx context.Context, broker string) bool {
 	return false
 }
 
-// sharedGroup starts a service that is none of ours. It must answer nothing, and write nothing.
+// sharedGroup starts a service that is none of ours. It must answer nothing, and write nothing. Local transactions wait meanwhile,
+// so that there is something to ask about.
 func sharedGroup(r *rand.Rand) event {
 	i, held := r.IntN(brokerCount), between(r, 8*time.Second, 12*time.Second)
 	return event{
-		detail: fmt.Sprintf("%s, %s", devstack.BrokerName(i), held), holds: []string{partBroker(i), partForeign}, length: held + 14*time.Second,
+		detail: fmt.Sprintf("%s, %s", devstack.BrokerName(i), held), holds: []string{partBroker(i), partSlowTable, partDatabase}, length: held + 14*time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
 			asked := 0
 			err := w.reconfigured(i, impatient("1000"), nil, func() error {
@@ -135,7 +136,12 @@ func sharedGroup(r *rand.Rand) event {
 					return err
 				}
 				defer w.foreign.kill()
+				free, err := w.lockSlowTable(ctx)
+				if err != nil {
+					return err
+				}
 				pause(ctx, held)
+				free()
 				var answered int
 				if asked, answered = w.foreign.checkbacks(ctx); answered > 0 {
 					return fmt.Errorf("the foreign service answered %d check-backs about our half messages", answered)
