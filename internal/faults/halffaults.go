@@ -204,6 +204,11 @@ func (w *world) newForeign(ctx context.Context, binary, config string) (*replica
 	if err = migrations.Up(ctx, database.String(), migrations.Core); err != nil {
 		return nil, err
 	}
+	// Whichever of the two servers is written to: they change their parts.
+	database.Host = fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d", w.primary.Port(), w.standby.Port())
+	query := database.Query()
+	query.Set("target_session_attrs", "read-write")
+	database.RawQuery = query.Encode()
 	r := &replica{index: replicaCount, name: "foreign", binary: binary, log: filepath.Join(w.dir, "foreign.log")}
 	if r.listen, err = freePort(ctx); err != nil {
 		return nil, err
