@@ -58,20 +58,27 @@ func (e *env) hold(shardKey string) (release func()) {
 	return sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
 }
 
-// metric returns the sum of the samples whose name and labels begin with prefix.
-func (s *service) metric(prefix string) float64 {
+// page gets what the service has at the path.
+func (s *service) page(path string) (status int, text string) {
 	s.t.Helper()
-	response, err := http.Get(s.url + "/metrics")
+	response, err := http.Get(s.url + path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return response.StatusCode, string(body)
+}
+
+// metric returns the sum of the samples whose name and labels begin with prefix.
+func (s *service) metric(prefix string) float64 {
+	s.t.Helper()
+	_, text := s.page("/metrics")
 	sum := 0.0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, prefix) {
 			var value float64
 			if _, err := fmt.Sscan(line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:], &value); err != nil {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -64,7 +63,7 @@ func TestSlaveAway(t *testing.T) {
 	if tried := e.halves() - before; tried > int64(trials)+1 { // one may have been under way
 		t.Errorf("%d half messages were sent, %v by the service itself: requests should not try", tried, trials)
 	}
-	if status, text := s.readiness(); status != http.StatusOK || !strings.Contains(text, "FLUSH_SLAVE_TIMEOUT") {
+	if status, text := s.page("/readyz"); status != http.StatusOK || !strings.Contains(text, "FLUSH_SLAVE_TIMEOUT") {
 		t.Errorf("/readyz: got %d %s, want 200 with what the broker says", status, text)
 	}
 	if open := s.metric(`txsvc_broker_breaker_open{broker="broker-a"}`); open != 1 {
@@ -115,18 +114,4 @@ func (e *env) halves() int64 {
 		e.t.Fatal(err)
 	}
 	return n
-}
-
-func (s *service) readiness() (int, string) {
-	s.t.Helper()
-	response, err := http.Get(s.url + "/readyz")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return response.StatusCode, string(text)
 }

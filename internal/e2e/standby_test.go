@@ -49,7 +49,7 @@ kinds:
 func (s *service) awaitReadiness(status int, want string) {
 	s.t.Helper()
 	eventually(s.t, readyTimeout, func() error {
-		if got, body := s.readiness(); got != status || !strings.Contains(body, want) {
+		if got, body := s.page("/readyz"); got != status || !strings.Contains(body, want) {
 			return fmt.Errorf("/readyz: got %d %s, want %d with %s", got, body, status, want)
 		}
 		return nil
