@@ -16,11 +16,11 @@ run: ## run PostgreSQL, RocketMQ and the service on this machine; data is kept i
 
 test: ## run all tests; what they need beside Go, Java and Maven is fetched, and started
 	@.ci/tools
-	go build -o bin/withstack ./internal/devstack/withstack
+	go build -o bin/withstack ./internal/tools/devstack/withstack
 	@PATH="$$(.ci/tools --path):$$PATH" exec bin/withstack go test $(TEST_FLAGS) ./...
 
 faults: ## break everything, again and again, and count what consumers see: an hour (see docs/guarantees.md); FAULTS="-each 2" is shorter
-	go build -o bin/faults ./internal/faults/cmd
+	go build -o bin/faults ./internal/tools/faults/cmd
 	@exec bin/faults $(FAULTS)
 
 lint: ## gofmt, go vet and golangci-lint
@@ -33,7 +33,7 @@ generate: ## make generated files anew
 	go generate ./...
 
 bench: ## benchmark the service beside a bare handler, in turns, with wrk (see README.md)
-	go build -o bin/bench ./internal/bench
+	go build -o bin/bench ./internal/tools/bench
 	@exec bin/bench
 
 vuln: ## check dependencies for known vulnerabilities (needs the Internet)

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/migrations"
 )
 

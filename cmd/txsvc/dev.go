@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/config"
-	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/rocketmq"
+	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/migrations"
 )
 

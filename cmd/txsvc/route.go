@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"github.com/txsvc/txsvc/internal/config"
-	"github.com/txsvc/txsvc/internal/devstack"
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/rocketmq"
 	"github.com/txsvc/txsvc/internal/routing"
+	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 

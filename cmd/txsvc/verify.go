@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/verify"
+	"github.com/txsvc/txsvc/internal/tools/verify"
 )
 
 type verifyCommand struct {

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/txsvc/txsvc/internal/config"
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/migrations"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/orders"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
 )

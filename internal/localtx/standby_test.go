@@ -9,10 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/txsvc/txsvc/internal/devstack"
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/orders"
+	"github.com/txsvc/txsvc/internal/tools/devstack"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/messages"
 	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/txn"
 
-	"github.com/txsvc/txsvc/internal/devstack"
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
 // TestOneKeyOneQueue: whatever way a message of a key is sent, it appears in the queue that the selector picks for the key,

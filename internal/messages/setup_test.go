@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/messages"
 	"github.com/txsvc/txsvc/internal/rocketmq"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 

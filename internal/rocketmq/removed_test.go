@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/devstack"
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/devstack"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 

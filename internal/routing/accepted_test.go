@@ -13,9 +13,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
 )

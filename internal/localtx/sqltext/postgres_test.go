@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(stacktest.With(m)) }

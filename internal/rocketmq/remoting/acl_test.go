@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/devstack"
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
 // The signatures were computed by RocketMQ 5.4.0's AclClientRPCHook.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
 func TestConfigIsChecked(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/devstack"
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
 // eager makes brokers ask within about two seconds.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
 func TestUniqKeysAreUnique(t *testing.T) {

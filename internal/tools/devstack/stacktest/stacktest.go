@@ -1,0 +1,197 @@
+// Package stacktest gives tests a real PostgreSQL and a real RocketMQ: the stack
+// that the environment variable TXSVC_TEST_STACK describes (package withstack sets
+// it), else one of this test binary's own, started at the first use and removed at
+// the end. It imports devstack alone.
+//
+// A package that uses it says so once:
+//
+//	func TestMain(m *testing.M) { stacktest.With(m).Run() }
+//
+// or, with goleak, goleak.VerifyTestMain(stacktest.With(m)).
+package stacktest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/tools/devstack"
+)
+
+// Env is the environment variable that describes a running stack, as JSON of [Stack].
+const Env = "TXSVC_TEST_STACK"
+
+// startLimit includes the fetching of the binaries on a new machine.
+const startLimit = 5 * time.Minute
+
+// Stack is what tests know of the shared stack. They do not stop or pause its
+// processes: a test that does starts a stack of its own with [Private].
+type Stack struct {
+	URL         string   `json:"database_url"`
+	Nameservers []string `json:"nameservers"`
+	Classpath   string   `json:"classpath"` // of RocketMQ's Java client and tools
+}
+
+// Describe is the description of a running stack.
+func Describe(s *devstack.Stack) Stack {
+	return Stack{URL: s.DatabaseURL(), Nameservers: s.Nameservers(), Classpath: s.Classpath()}
+}
+
+// MQAdmin runs RocketMQ's mqadmin and returns what it prints; see devstack.MQAdmin.
+func (s *Stack) MQAdmin(ctx context.Context, args ...string) (string, error) {
+	return devstack.MQAdmin(ctx, s.Classpath, s.Nameservers, args...)
+}
+
+// shared is the stack of this test binary.
+var shared struct {
+	sync.Mutex
+	stack   *Stack
+	err     error
+	release func() // not nil between the start and the end of Run
+}
+
+// Runner runs the tests of a binary and then ends the stack that they used.
+type Runner struct{ tests interface{ Run() int } }
+
+// With wraps the tests of m.
+func With(m *testing.M) Runner { return Runner{m} }
+
+// Run returns the exit code of the tests, which package testing exits with by itself.
+func (r Runner) Run() int {
+	shared.Lock()
+	shared.release = func() {}
+	shared.Unlock()
+	code := r.tests.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	shared.release()
+	return code
+}
+
+// Shared is the stack that all tests of the binary use. Its brokers refuse unknown
+// topics, and have their default settings otherwise.
+func Shared(tb testing.TB) *Stack {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.release == nil {
+		tb.Fatal("stacktest: TestMain of this package does not run stacktest.With(m)")
+	}
+	if shared.stack == nil && shared.err == nil {
+		shared.stack, shared.err = attachOrStart(tb.Context())
+	}
+	if shared.err != nil {
+		tb.Fatal(shared.err)
+	}
+	return shared.stack
+}
+
+func attachOrStart(ctx context.Context) (*Stack, error) {
+	if described := os.Getenv(Env); described != "" {
+		s := new(Stack)
+		if err := json.Unmarshal([]byte(described), s); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", Env, err)
+		}
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	running, release, err := StartTemporary(ctx, devstack.Options{BrokerConfig: Patient(nil)})
+	if err != nil {
+		return nil, err
+	}
+	shared.release = release
+	s := Describe(running)
+	return &s, nil
+}
+
+// Patient adds to the settings of a broker, which may be nil, that messages wait for 2.5 s before it refuses them as busy;
+// the default is 0.2 s, which a machine that runs several tests at once exceeds now and then. It is for tests of what a
+// broker answers otherwise, and less than the 3 s after which clients give up.
+func Patient(settings map[string]string) map[string]string {
+	all := map[string]string{"waitTimeMillsInSendQueue": "2500"}
+	maps.Copy(all, settings)
+	return all
+}
+
+// StartTemporary starts a stack for tests in a new temporary directory, where
+// o.Dir is empty: without syncing to disk and with a light JIT compiler. release
+// kills it and removes the directory.
+func StartTemporary(ctx context.Context, o devstack.Options) (s *devstack.Stack, release func(), err error) {
+	remove := func() {}
+	if o.Dir == "" {
+		if o.Dir, err = os.MkdirTemp("", "txsvc-stack-"); err != nil {
+			return nil, nil, fmt.Errorf("making a directory for the stack: %w", err)
+		}
+		dir := o.Dir
+		remove = func() { _ = os.RemoveAll(dir) }
+	}
+	if o.PostgresConfig == nil {
+		o.PostgresConfig = map[string]string{"fsync": "off", "full_page_writes": "off"}
+	}
+	if o.JavaOptions == nil {
+		o.JavaOptions = []string{"-XX:TieredStopAtLevel=1"}
+	}
+	s, err = devstack.Start(ctx, o)
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return s, func() { s.Kill(); remove() }, nil
+}
+
+// Private starts a stack for one test, which may break it; it ends with the test.
+func Private(tb testing.TB, o devstack.Options) *devstack.Stack {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), startLimit)
+	defer cancel()
+	s, release, err := StartTemporary(ctx, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(release)
+	return s
+}
+
+// NewDatabase makes a database for this test alone and returns its URL. It is
+// dropped, with all connections to it, when the test ends.
+func NewDatabase(tb testing.TB) string {
+	tb.Helper()
+	s := Shared(tb)
+	name := "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	// template0 never has connections, which would fail a copy.
+	exec(tb, tb.Context(), s.URL, "create database "+name+" template template0")
+	tb.Cleanup(func() {
+		exec(tb, context.Background(), s.URL, "drop database "+name+" with (force)")
+	})
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		tb.Fatalf("parsing the stack's database URL: %v", err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+func exec(tb testing.TB, ctx context.Context, url, sql string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		tb.Fatalf("connecting for %q: %v", sql, err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+}
