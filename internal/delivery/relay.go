@@ -71,15 +71,15 @@ func newRelay(r *Resolver) *relay {
 }
 
 // Wake tells of a committed row that waits; see txn.Deliveries.
-func (r *Resolver) Wake(t *txn.Transaction) {
-	r.relay.wake(t)
+func (r *Resolver) Wake(w txn.Waiting) {
+	r.relay.wake(w)
 	signal(r.relay.behind)
 }
 
 // WakeAll tells all replicas, whatever they know of the topic; see txn.Deliveries.
-func (r *Resolver) WakeAll(t *txn.Transaction) {
-	r.relay.forget(txn.Group{Broker: t.Route.Queue.Broker, Topic: t.Topic})
-	r.relay.wake(t)
+func (r *Resolver) WakeAll(w txn.Waiting) {
+	r.relay.forget(txn.Group{Broker: w.Broker, Topic: w.Topic})
+	r.relay.wake(w)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		defer cancel()
@@ -90,12 +90,12 @@ func (r *Resolver) WakeAll(t *txn.Transaction) {
 // Alive is false for a broker that is known not to answer; see txn.Deliveries.
 func (r *Resolver) Alive(broker string) bool { return r.evidence.answering(broker, time.Now()) }
 
-func (r *relay) wake(t *txn.Transaction) {
+func (r *relay) wake(w txn.Waiting) {
 	r.mu.Lock()
-	if t.Ordered {
-		r.group(txn.Group{Topic: t.Topic}).know(t.ShardKey)
+	if w.Ordered {
+		r.group(txn.Group{Topic: w.Topic}).know(w.ShardKey)
 	} else {
-		r.group(txn.Group{Broker: t.Route.Queue.Broker, Topic: t.Topic}).due = true
+		r.group(txn.Group{Broker: w.Broker, Topic: w.Topic}).due = true
 	}
 	r.mu.Unlock()
 	signal(r.woken)

@@ -58,7 +58,7 @@ func (r *Resolver) rerouted(ctx context.Context, c txn.Claim, path string, route
 	r.metrics.Deliveries.WithLabelValues(path, "rerouted").Inc()
 	r.log.WarnContext(ctx, "the queue of a message that waits was removed, or is not read any more; the message goes to another one", "id", m.TxID,
 		"topic", m.Topic, "from", m.Queue.String(), "to", route.Queue.String(), "reason", route.Reason)
-	r.Wake(&txn.Transaction{ID: m.TxID, Topic: m.Topic, ShardKey: m.ShardKey, Ordered: c.Ordered, Route: route})
+	r.Wake(txn.Waiting{Topic: m.Topic, Broker: route.Queue.Broker, ShardKey: m.ShardKey, Ordered: c.Ordered})
 	if copies > 0 {
 		// It was made visible, and nobody was told. Whether before the queue was removed, and so read, is not known.
 		r.metrics.DuplicatesSuspected.Add(float64(copies))

@@ -86,7 +86,7 @@ func (r *Resolver) decide(ctx context.Context, a *txn.Attempt) bool {
 		r.metrics.Transactions.WithLabelValues(a.Kind.Name, "rolled_back").Inc()
 	default: // committed: the row is delivered when its lease ends, or at once when it has none
 		r.metrics.Transactions.WithLabelValues(a.Kind.Name, "committed").Inc()
-		r.Wake(t)
+		r.Wake(t.Waiting())
 	}
 	r.undecided.remove(a)
 	return true

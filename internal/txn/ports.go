@@ -87,10 +87,19 @@ type Deliveries interface {
 	Undecided
 	// Alive is false for a broker that is known not to answer now.
 	Alive(broker string) bool
-	// Wake tells of a committed row that waits to be delivered. It returns at once.
-	Wake(t *Transaction)
-	// WakeAll is Wake for all replicas, whatever the state of the row was before.
-	WakeAll(t *Transaction)
+	// Wake starts the delivery of a committed row soon. It returns at once.
+	Wake(w Waiting)
+	// WakeAll is Wake for all replicas. It also ends the back-off of the row's topic on its broker.
+	WakeAll(w Waiting)
+}
+
+// Waiting names the place where a committed row waits to be delivered: the line of its topic and shard key when it is
+// ordered, else its topic on its broker.
+type Waiting struct {
+	Topic    string
+	Broker   string
+	ShardKey string
+	Ordered  bool
 }
 
 // Verdict is what the row says about one half message.

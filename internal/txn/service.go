@@ -190,7 +190,7 @@ func (s *Service) Redeliver(ctx context.Context, id string) (*Transaction, error
 	if t, err = s.store.Redeliver(ctx, id); err != nil {
 		return nil, noAnswer(err)
 	}
-	s.deliveries.WakeAll(t)
+	s.deliveries.WakeAll(t.Waiting())
 	return t, nil
 }
 
@@ -351,7 +351,7 @@ func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome) *Transacti
 		return t
 	}
 	if a.Outbox {
-		s.deliveries.Wake(t)
+		s.deliveries.Wake(t.Waiting())
 		return t
 	}
 	if a.Kind.Ordered && !o.Head && !s.awaitTurn(ctx, t) {
@@ -395,7 +395,7 @@ func (s *Service) release(ctx context.Context, t *Transaction, lease Lease) {
 		s.log.WarnContext(ctx, "releasing a lease; it ends by itself", "id", t.ID, "error", err)
 		return
 	}
-	s.deliveries.Wake(t)
+	s.deliveries.Wake(t.Waiting())
 }
 
 // abort rolls the half message of an attempt back that certainly never commits. A lost rollback costs a check-back.

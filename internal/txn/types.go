@@ -161,6 +161,11 @@ type Transaction struct {
 	Replayed  bool // this answer repeats an earlier one; nothing was done
 }
 
+// Waiting names the place where the message of a committed row waits.
+func (t *Transaction) Waiting() Waiting {
+	return Waiting{Topic: t.Topic, Broker: t.Route.Queue.Broker, ShardKey: t.ShardKey, Ordered: t.Ordered}
+}
+
 // Request is one transaction as a client asked for it.
 type Request struct {
 	Kind        string
