@@ -21,6 +21,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/pgurl"
 )
 
@@ -195,7 +196,7 @@ func exclusively(ctx context.Context, url string, tell func(string), do func(*sq
 			tell("waiting for other migrations of this database to end")
 			told = true
 		}
-		if !got && !pause(ctx, askAgain) {
+		if !got && !pause.For(ctx, askAgain) {
 			return fmt.Errorf("waiting for other migrations: %w", ctx.Err())
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 const (
@@ -38,21 +40,11 @@ func patiently(ctx context.Context, db *sql.DB, tell func(string), do func() err
 		}
 		if time.Since(began) < lockPatience && ctx.Err() == nil {
 			tell("waiting for a lock: " + who)
-			if pause(ctx, lockPause) {
+			if pause.For(ctx, lockPause) {
 				continue
 			}
 		}
 		return fmt.Errorf("%w; gave up after %s: %s", err, time.Since(began).Round(time.Second), who)
-	}
-}
-
-// pause is false when ctx ended it.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

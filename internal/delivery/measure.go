@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -101,7 +102,7 @@ func (r *Resolver) measureAll(ctx context.Context) {
 		if r.measure(ctx) {
 			wait = max(wait, 20*time.Since(start))
 		}
-		pause(ctx, wait)
+		pause.For(ctx, wait)
 	}
 }
 

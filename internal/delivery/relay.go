@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -275,7 +276,7 @@ func (r *relay) announce(ctx context.Context) {
 			return
 		case <-r.behind:
 		}
-		pause(ctx, announceAfter)
+		pause.For(ctx, announceAfter)
 		if r.idle() {
 			continue
 		}

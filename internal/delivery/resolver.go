@@ -83,15 +83,6 @@ func every(ctx context.Context, interval time.Duration, do func(context.Context)
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // probeAll asks every broker for a sign of life, each on its own so that a silent one holds up no other.
 func (r *Resolver) probeAll(ctx context.Context) {
 	r.eachBroker(ctx, probeEvery, func(ctx context.Context, broker string) {

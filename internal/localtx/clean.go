@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -148,7 +149,7 @@ func (s *Store) RunWatch(ctx context.Context) {
 		if err := s.Watch(ctx); err != nil && ctx.Err() == nil {
 			s.log.DebugContext(ctx, "looking at the code in the database; until it succeeds, sessions are reset after each transaction", "error", err)
 		}
-		pause(ctx, max(lookEvery, lookShare*time.Since(start)))
+		pause.For(ctx, max(lookEvery, lookShare*time.Since(start)))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -145,7 +146,7 @@ func (s *Store) AwaitTurn(ctx context.Context, t *txn.Transaction) bool {
 		if err != nil || free || !soon {
 			return err == nil && free
 		}
-		pause(ctx, look)
+		pause.For(ctx, look)
 		if ctx.Err() != nil {
 			return false
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 const (
@@ -41,7 +43,7 @@ func (s *Store) Listen(ctx context.Context, woken func()) {
 		if err != nil && ctx.Err() == nil {
 			s.log.DebugContext(ctx, "listening for other replicas; it is tried again", "error", err)
 		}
-		pause(ctx, listenRetry)
+		pause.For(ctx, listenRetry)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -95,7 +96,7 @@ func (m *marker) run(ctx context.Context) {
 		m.gather(ctx)
 		if err := m.flush(ctx); err != nil && ctx.Err() == nil {
 			m.log.WarnContext(ctx, "marking messages delivered; it is tried again", "error", err)
-			pause(ctx, markRetry)
+			pause.For(ctx, markRetry)
 			signal(m.wake)
 		}
 	}
@@ -109,15 +110,6 @@ func (m *marker) gather(ctx context.Context) {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-m.hurry:
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 const (
@@ -56,11 +58,11 @@ func (r *Retention) Run(ctx context.Context) {
 				warned = time.Now()
 				r.log.WarnContext(ctx, "old transactions cannot be deleted; it is tried again all the time", "error", err)
 			}
-			pause(ctx, sweepRetry)
+			pause.For(ctx, sweepRetry)
 		case !stepped:
-			pause(ctx, sweepRetry)
+			pause.For(ctx, sweepRetry)
 		default:
-			pause(ctx, max(sweepPause, 2*time.Since(start)))
+			pause.For(ctx, max(sweepPause, 2*time.Since(start)))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/failpoint"
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Run(ctx context.Context, a *txn.Attempt) txn.Outcome {
 			return failed(unavailable(o.Err, "the local transaction kept failing to serialize; nothing was changed"))
 		}
 		if again == runAgain {
-			pause(ctx, rand.N(rerunWithin<<run))
+			pause.For(ctx, rand.N(rerunWithin<<run))
 		}
 		reopen = reopen || again == runReopen
 	}

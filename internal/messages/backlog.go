@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -112,22 +112,14 @@ func (b *backlog) work(at line) {
 // is missing, one after the other, to be as uncertain as that.
 func (b *backlog) awaitLife(broker string) {
 	limit := time.Now().Add(b.config.AsyncTimeout)
-	for pause := firstRetry; b.ctx.Err() == nil && time.Now().Before(limit); pause = min(2*pause, maxRetry) {
+	for next := firstRetry; b.ctx.Err() == nil && time.Now().Before(limit); next = min(2*next, maxRetry) {
 		ctx, cancel := context.WithTimeout(b.ctx, b.config.SendTimeout)
 		err := b.broker.Probe(ctx, broker)
 		cancel()
 		if err == nil {
 			return
 		}
-		b.pause(pause/2 + rand.N(pause))
-	}
-}
-
-// pause waits, but not beyond the stop.
-func (b *backlog) pause(d time.Duration) {
-	select {
-	case <-b.ctx.Done():
-	case <-time.After(d):
+		pause.For(b.ctx, pause.About(next))
 	}
 }
 
@@ -148,7 +140,7 @@ func (b *backlog) next(at line) *job {
 // send tries until the broker has stored or refused the messages, or may have, or their time is over. Those whose time is
 // over already are tried once.
 func (b *backlog) send(j *job) (txn.SendStatus, error) {
-	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
+	for next := firstRetry; ; next = min(2*next, maxRetry) {
 		if b.ctx.Err() != nil {
 			return "", fmt.Errorf("%w: the service stopped: %w", txn.ErrNotSent, b.ctx.Err())
 		}
@@ -156,11 +148,11 @@ func (b *backlog) send(j *job) (txn.SendStatus, error) {
 		if err == nil || !retriable(err) {
 			return status, err
 		}
-		wait := pause/2 + rand.N(pause)
+		wait := pause.About(next)
 		if time.Until(j.expires) < wait {
 			return "", err
 		}
-		b.pause(wait)
+		pause.For(b.ctx, wait)
 	}
 }
 

@@ -3,13 +3,13 @@ package rocketmq
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -185,7 +185,7 @@ func (c *Client) observe(m *txn.Message, sent time.Time, status remoting.SendSta
 // tryAgain works until the breaker is closed.
 func (c *Client) tryAgain(b *breaker, m txn.Message) {
 	began := time.Now()
-	for wait := firstTrialPause; pause(c.ctx, wait/2+rand.N(wait)) && !b.isClosed(); wait = min(2*wait, maxTrialPause) {
+	for wait := firstTrialPause; pause.For(c.ctx, pause.About(wait)) && !b.isClosed(); wait = min(2*wait, maxTrialPause) {
 		if !slices.Contains(c.Brokers(), b.broker) || c.try(b, m) { // where it is away for good nothing is routed to it
 			b.close()
 		}

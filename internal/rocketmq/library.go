@@ -17,6 +17,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -98,7 +99,7 @@ func (l *library) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendRe
 		if err == nil {
 			return libraryResult(result)
 		}
-		if err = libraryError(err); try == placeTries || !errors.Is(err, errNoPlace) || !pause(ctx, placePause) {
+		if err = libraryError(err); try == placeTries || !errors.Is(err, errNoPlace) || !pause.For(ctx, placePause) {
 			return remoting.SendResult{}, err
 		}
 	}
@@ -110,18 +111,6 @@ const (
 	placeTries = 10
 	placePause = 20 * time.Millisecond
 )
-
-// pause returns false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
 
 var (
 	// errNoRoute says that the library did not find the topic, and sent nothing.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // topicPoll is how often CreateTopic looks whether name servers know the topic.
@@ -64,7 +66,7 @@ func (c *Client) awaitRoute(ctx context.Context, topic string, masters, queues i
 		if ctx.Err() != nil {
 			return fmt.Errorf("waiting for the route of topic %q: %w", topic, errors.Join(ctx.Err(), err))
 		}
-		pause(ctx, topicPoll)
+		pause.For(ctx, topicPoll)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // Limits of discovery.
@@ -34,7 +36,7 @@ func (c *Client) refreshLoop(first chan<- struct{}) {
 			close(first)
 			first = nil
 		}
-		pause(c.ctx, minRefreshGap)
+		pause.For(c.ctx, minRefreshGap)
 		select {
 		case <-c.ctx.Done():
 			return

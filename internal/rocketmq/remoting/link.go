@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // Waiting times of a link.
@@ -71,7 +72,7 @@ func (l *link) run(ctx context.Context) {
 		}
 		l.note(ctx, err)
 		settle()
-		pause(ctx, backoff/2+rand.N(backoff))
+		pause.For(ctx, pause.About(backoff))
 	}
 }
 
@@ -143,16 +144,6 @@ func (l *link) note(ctx context.Context, err error) {
 func (l *link) stop() {
 	l.cancel()
 	<-l.done
-}
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // answer makes an error of a reply with a code other than success.

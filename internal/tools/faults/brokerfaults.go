@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -25,7 +26,7 @@ func brokerKill(r *rand.Rand) event {
 		detail: fmt.Sprintf("%s, down for %s", devstack.BrokerName(i), down), holds: []string{partBroker(i)}, length: down + 5*time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
 			w.stack.Broker(i).Kill()
-			pause(ctx, down)
+			pause.For(ctx, down)
 			return "", w.startBroker(i)
 		},
 	}
@@ -38,7 +39,7 @@ func brokerPause(stopped time.Duration) func(r *rand.Rand) event {
 			detail: devstack.BrokerName(i), holds: []string{partBroker(i)}, length: stopped,
 			run: func(ctx context.Context, w *world) (string, error) {
 				w.stack.Broker(i).Pause()
-				pause(ctx, stopped)
+				pause.For(ctx, stopped)
 				w.stack.Broker(i).Resume()
 				return "", nil
 			},
@@ -53,7 +54,7 @@ func nameserverRestart(r *rand.Rand) event {
 		detail: fmt.Sprintf("down for %s", away), holds: []string{partNameserver}, length: away + 3*time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
 			w.stack.Namesrv().Kill()
-			pause(ctx, away)
+			pause.For(ctx, away)
 			return "", startProcess(w.stack.Namesrv())
 		},
 	}
@@ -82,7 +83,7 @@ func checkbackStorm(r *rand.Rand) event {
 	return event{
 		detail: fmt.Sprintf("%s, %s", devstack.BrokerName(i), held), holds: []string{partBroker(i)}, length: held + 10*time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
-			return "", w.reconfigured(i, impatient("1000"), nil, func() error { pause(ctx, held); return nil })
+			return "", w.reconfigured(i, impatient("1000"), nil, func() error { pause.For(ctx, held); return nil })
 		},
 	}
 }
@@ -105,7 +106,7 @@ func discard(r *rand.Rand) event {
 			before, given := int64(0), int64(0)
 			err := w.reconfigured(i, impatient("1"), nil, func() error {
 				before = w.offset(ctx, name, givenUp)
-				pause(ctx, 2*time.Second)
+				pause.For(ctx, 2*time.Second)
 				for _, replica := range w.replicas {
 					if link := replica.links[name]; vanishes {
 						link.set(vanish, pass)
@@ -113,7 +114,7 @@ func discard(r *rand.Rand) event {
 						link.refuse()
 					}
 				}
-				pause(ctx, held)
+				pause.For(ctx, held)
 				given = w.offset(ctx, name, givenUp) - before
 				for _, replica := range w.replicas {
 					replica.links[name].heal()

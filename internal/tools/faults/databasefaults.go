@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 var databaseFaults = []fault{
@@ -28,7 +30,7 @@ func postgresImmediate(r *rand.Rand) event {
 			if err := w.primary.StopImmediate(context.WithoutCancel(ctx)); err != nil {
 				return "", err
 			}
-			pause(ctx, down)
+			pause.For(ctx, down)
 			return "", startProcess(w.primary.Process)
 		},
 	}
@@ -49,7 +51,7 @@ func postgresCrash(*rand.Rand) event {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				return "", fmt.Errorf("killing a session: %w", err)
 			}
-			pause(ctx, time.Second)
+			pause.For(ctx, time.Second)
 			return "", retry(ctx, restartLimit, func() error { _, err := w.db.Exec(ctx, "SELECT 1"); return err })
 		},
 	}
@@ -102,7 +104,7 @@ func endSessions(ctx context.Context, db *pgxpool.Pool, statement string, held t
 			return ended, fmt.Errorf("ending sessions: %w", err)
 		}
 		ended += n
-		pause(ctx, 20*time.Millisecond)
+		pause.For(ctx, 20*time.Millisecond)
 	}
 	return ended, nil
 }
@@ -121,7 +123,7 @@ func databaseReadOnly(r *rand.Rand) event {
 			err := w.db.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 				WHERE application_name = 'txsvc' AND datname = current_database() AND random() < $1`, share).Scan(&ended)
 			if err == nil {
-				pause(ctx, held)
+				pause.For(ctx, held)
 			}
 			err = errors.Join(err, w.alterDatabase(context.WithoutCancel(ctx), `RESET default_transaction_read_only`))
 			if ended == 0 {
@@ -155,7 +157,7 @@ func slowLocal(*rand.Rand) event {
 				return "", err
 			}
 			defer free()
-			pause(ctx, slowFor)
+			pause.For(ctx, slowFor)
 			waiting := 0
 			if err := w.db.QueryRow(context.WithoutCancel(ctx), `SELECT count(*) FROM pg_locks WHERE relation = 'public.faults_slow'::regclass AND NOT granted`).
 				Scan(&waiting); err != nil || waiting == 0 {

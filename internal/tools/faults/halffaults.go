@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/migrations"
@@ -44,10 +45,10 @@ func rocksDBHalves(r *rand.Rand) event {
 			stored := int64(0)
 			err := w.reconfigured(i, config, nil, func() error {
 				before := w.offset(ctx, name, rocksDBTopic)
-				pause(ctx, held/2)
+				pause.For(ctx, held/2)
 				w.replicas[victim].kill()
 				err := w.replicas[victim].start(context.WithoutCancel(ctx))
-				pause(ctx, held/2)
+				pause.For(ctx, held/2)
 				stored = w.offset(ctx, name, rocksDBTopic) - before
 				return err
 			})
@@ -77,7 +78,7 @@ func transientStorePool(r *rand.Rand) event {
 			refused := false
 			if err == nil {
 				refused = w.refusesFreshHalves(ctx, devstack.BrokerName(i))
-				pause(ctx, held)
+				pause.For(ctx, held)
 				whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartLimit)
 				err = broker.Stop(whole)
 				cancel()
@@ -101,7 +102,7 @@ func (w *world) refusesFreshHalves(ctx context.Context, broker string) bool {
 	defer cancel()
 	for ctx.Err() == nil {
 		if _, err := w.mq.Send(ctx, broker, &remoting.SendRequest{Topic: scratchTopic, Body: make([]byte, 2<<20)}); err != nil {
-			pause(ctx, 100*time.Millisecond)
+			pause.For(ctx, 100*time.Millisecond)
 			continue
 		}
 		half, err := w.mq.Send(ctx, broker, &remoting.SendRequest{Topic: scratchTopic, Half: true, Body: []byte("{}")})
@@ -140,7 +141,7 @@ func sharedGroup(r *rand.Rand) event {
 				if err != nil {
 					return err
 				}
-				pause(ctx, held)
+				pause.For(ctx, held)
 				free()
 				var answered int
 				if asked, answered = w.foreign.checkbacks(ctx); answered > 0 {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -77,7 +78,7 @@ func breakLink(r *rand.Rand, to string, b breakage) event {
 			for _, i := range replicas {
 				b.do(w.replicas[i].links[link])
 			}
-			pause(ctx, held)
+			pause.For(ctx, held)
 			for _, i := range replicas {
 				w.replicas[i].links[link].heal()
 			}

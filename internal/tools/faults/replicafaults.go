@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 var replicaFaults = []fault{
@@ -25,7 +27,7 @@ func replicaKill(r *rand.Rand) event {
 		detail: fmt.Sprintf("replica-%d, down for %s", i, down), holds: []string{partReplica(i)}, length: down + time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
 			w.replicas[i].kill()
-			pause(ctx, down)
+			pause.For(ctx, down)
 			return "", w.replicas[i].start(context.WithoutCancel(ctx))
 		},
 	}
@@ -38,7 +40,7 @@ func replicaPause(r *rand.Rand) event {
 		detail: fmt.Sprintf("replica-%d, %s", i, stopped), holds: []string{partReplica(i)}, length: stopped,
 		run: func(ctx context.Context, w *world) (string, error) {
 			w.replicas[i].signal(syscall.SIGSTOP, false)
-			pause(ctx, stopped)
+			pause.For(ctx, stopped)
 			w.replicas[i].signal(syscall.SIGCONT, false)
 			return "", nil
 		},
@@ -87,7 +89,7 @@ func rollingRestart(r *rand.Rand) event {
 				if err := replica.start(context.WithoutCancel(ctx)); err != nil {
 					return "", err
 				}
-				pause(ctx, between)
+				pause.For(ctx, between)
 			}
 			return "", nil
 		},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
@@ -40,7 +41,7 @@ func losePacketsTo(to string) func(r *rand.Rand) event {
 				if err := losePackets(ctx, table, port, requests, replies); err != nil {
 					return "", err
 				}
-				pause(ctx, held)
+				pause.For(ctx, held)
 				return "", findPackets(ctx, table)
 			},
 		}
@@ -69,7 +70,7 @@ func clockSkew(r *rand.Rand) event {
 			}
 			// Without the last one, waits by the monotonic clock end at once, and all of the JVM's threads spin.
 			env := []string{"LD_PRELOAD=" + library, "FAKETIME=" + skew, "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "FAKETIME_FORCE_MONOTONIC_FIX=0"}
-			return "", w.reconfigured(i, nil, env, func() error { pause(ctx, held); return nil })
+			return "", w.reconfigured(i, nil, env, func() error { pause.For(ctx, held); return nil })
 		},
 	}
 }
@@ -84,7 +85,7 @@ func indexBehind(r *rand.Rand) event {
 				return "", err
 			}
 			defer resume()
-			pause(ctx, held)
+			pause.For(ctx, held)
 			return "its thread stood", nil
 		},
 	}
@@ -113,14 +114,14 @@ func diskFull(r *rand.Rand) event {
 			}
 			refused := false
 			for until := time.Now().Add(refusesWithin); !refused && time.Now().Before(until) && ctx.Err() == nil; {
-				pause(ctx, 500*time.Millisecond)
+				pause.For(ctx, 500*time.Millisecond)
 				if _, free, err := w.disk.usage(); err != nil || free < neverLess {
 					break // a broker that cannot write at all loses what it confirmed
 				}
 				refused = w.refusesMessages(ctx, smallBroker)
 			}
 			if refused {
-				pause(ctx, held)
+				pause.For(ctx, held)
 			}
 			if err := w.disk.resize(ctx, diskSize); err != nil || !refused {
 				return "", err

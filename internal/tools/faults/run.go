@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // Options say what a run does. The plan is a function of Seed, PerFault, Faults and Round.
@@ -131,7 +133,7 @@ func (w *world) round(ctx context.Context, o Options, number int, round []planne
 	go func() { loaded <- trial.load(loading) }()
 	_ = retry(ctx, settleLimit, trial.warm) // where it does not get warm, the load fails
 	failed := w.inject(ctx, number, round, trial, result)
-	pause(ctx, calm)
+	pause.For(ctx, calm)
 	stop()
 	err = errors.Join(failed, <-loaded)
 	if err != nil {
@@ -187,7 +189,7 @@ func (w *world) inject(ctx context.Context, number int, round []planned, t *tria
 }
 
 func (w *world) happen(ctx context.Context, number int, e planned, t *trial, result *Result) error {
-	if pause(ctx, e.quiet); ctx.Err() != nil {
+	if pause.For(ctx, e.quiet); ctx.Err() != nil {
 		return nil //nolint:nilerr // the run was ended: no error of this one
 	}
 	began, posted := time.Now(), t.posted()

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -38,7 +39,7 @@ func loseStandby(r *rand.Rand, promoted bool) event {
 			if err := w.addStandby(whole); err != nil {
 				return "", err
 			}
-			pause(ctx, time.Second)
+			pause.For(ctx, time.Second)
 			if stopped {
 				w.standby.Pause()
 			} else {
@@ -84,7 +85,7 @@ func (w *world) waitUnconfirmed(ctx context.Context, away time.Duration, cancell
 		statement = `SELECT count(*), count(*) FILTER (WHERE pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND random() < 0.3`
 	}
 	most, ended := 0, 0
-	for until := time.Now().Add(away); time.Now().Before(until) && ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+	for until := time.Now().Add(away); time.Now().Before(until) && ctx.Err() == nil; pause.For(ctx, 200*time.Millisecond) {
 		waiting, struck := 0, 0
 		if err := w.db.QueryRow(ctx, statement).Scan(&waiting, &struck); err != nil && ctx.Err() == nil {
 			return "", fmt.Errorf("counting sessions that wait: %w", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/migrations"
@@ -288,17 +289,7 @@ func retry(ctx context.Context, limit time.Duration, try func() error) error {
 		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
 			return err
 		}
-		pause(ctx, 100*time.Millisecond)
-	}
-}
-
-// pause ends early when the suite is interrupted.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+		pause.For(ctx, 100*time.Millisecond)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // driver posts the transactions of a plan.
@@ -90,7 +92,7 @@ func (d *driver) due(ctx context.Context, begin time.Time, index uint32) bool {
 	}
 	at := begin.Add(time.Duration(float64(index) / d.load.Rate * float64(time.Second)))
 	if wait := time.Until(at); wait > 0 {
-		return pause(ctx, wait)
+		return pause.For(ctx, wait)
 	}
 	return true
 }
@@ -160,7 +162,7 @@ func (d *driver) insistOn(ctx context.Context, t transaction, purpose Purpose) C
 			d.note(t, &a)
 			return a.Class
 		}
-		if time.Since(begin) > d.load.RetryFor || !pause(ctx, wait/2+rand.N(wait)) {
+		if time.Since(begin) > d.load.RetryFor || !pause.For(ctx, pause.About(wait)) {
 			if purpose == Post {
 				d.journal.gaveUp(t.n)
 			}

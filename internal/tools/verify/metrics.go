@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // suspectsMetric counts the copies that the service itself believes to exist.
@@ -36,7 +38,7 @@ type scraper struct {
 
 // run looks at intervals until ctx ends.
 func (s *scraper) run(ctx context.Context) {
-	for pause(ctx, scrapeEvery) {
+	for pause.For(ctx, scrapeEvery) {
 		s.look(ctx)
 	}
 }

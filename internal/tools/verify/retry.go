@@ -3,6 +3,8 @@ package verify
 import (
 	"context"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // firstPause and longestPause bound how soon something that failed is tried again.
@@ -25,20 +27,8 @@ func retry(ctx context.Context, limit time.Duration, try func(context.Context) e
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return last
 		}
-	}
-}
-
-// pause waits, and tells whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

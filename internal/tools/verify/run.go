@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // Stack is what is checked.
@@ -297,7 +299,7 @@ func (r *Run) Load(ctx context.Context) error {
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
-		for pause(background, flushEvery) {
+		for pause.For(background, flushEvery) {
 			_ = r.journal.flush() // the error stays
 		}
 	}()

@@ -7,6 +7,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/pause"
 )
 
 // examination is one check of a run, from waiting to the report.
@@ -66,7 +68,7 @@ func (e *examination) settle(ctx context.Context) {
 			r.log.InfoContext(ctx, "nothing is pending", "after", time.Since(begin).Round(time.Millisecond))
 			return
 		}
-		if time.Now().After(deadline) || !pause(ctx, pollEvery) {
+		if time.Now().After(deadline) || !pause.For(ctx, pollEvery) {
 			// What is then still pending is seen in the rows.
 			r.log.WarnContext(ctx, "still not settled, going on", "pending", pending, "busy", busy, "error", err)
 			return
@@ -92,7 +94,7 @@ func (e *examination) linger(ctx context.Context) {
 		return
 	}
 	r.log.InfoContext(ctx, "waiting for copies that may come late", "for", wait.Round(time.Second))
-	pause(ctx, wait)
+	pause.For(ctx, wait)
 }
 
 // sample is how many decided transactions are asked for, beside all that are not.
@@ -197,7 +199,7 @@ func (e *examination) lookAgain(ctx context.Context) {
 	for deadline := time.Now().Add(min(secondLook, e.run.options.Settle)); ; {
 		suspects := e.checker.suspects()
 		waited := time.Now().After(deadline) || e.checker.maybe || e.checker.rowsOnly
-		if len(suspects) == 0 || waited || !pause(ctx, pollEvery) {
+		if len(suspects) == 0 || waited || !pause.For(ctx, pollEvery) {
 			break
 		}
 		for first := 0; first < len(suspects); first += findBatch {
