@@ -5,7 +5,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=""
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.release=${VERSION}" -o /out/txsvc ./cmd/txsvc
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/txsvc/txsvc/internal/app.release=${VERSION}" -o /out/txsvc ./cmd/txsvc
 
 FROM gcr.io/distroless/static-debian12:nonroot
 COPY --from=build /out/txsvc /usr/local/bin/txsvc

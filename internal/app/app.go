@@ -1,6 +1,6 @@
-// Command txsvc runs transactions that change PostgreSQL and publish a RocketMQ message as one unit; see README.md.
-// This package reads flags and environment, wires the others together, and handles signals.
-package main
+// Package app is the commands of the service. It reads flags and environment, wires the other packages together, and
+// handles signals. It imports all of them; only the module's root package imports it.
+package app
 
 import (
 	"context"
@@ -15,11 +15,17 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-func main() {
+// Code is what a binary brings that this package does not have.
+type Code struct {
+	OpenAPI []byte // openapi.yaml
+}
+
+// Main runs the command that the arguments of the process name, and ends the process.
+func Main(code Code) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	collectLess()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := run(ctx, code, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "txsvc:", err)
@@ -72,7 +78,7 @@ func (o output) tell(text string) { fmt.Fprintln(o.stderr, "txsvc:", text) }
 // exit is what kong panics with in order to leave early (--help).
 type exit int
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+func run(ctx context.Context, code Code, args []string, stdout, stderr io.Writer) (err error) {
 	defer func() {
 		switch left := recover().(type) {
 		case nil:
@@ -88,7 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	parser, err := kong.New(&c, kong.Name("txsvc"),
 		kong.Description("One HTTP transaction: a PostgreSQL change and a RocketMQ message, in the queue that the shard key decides."),
 		kong.UsageOnError(), kong.Writers(stdout, stderr), kong.Exit(func(code int) { panic(exit(code)) }),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(output{stdout, stderr}))
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(output{stdout, stderr}), kong.Bind(code))
 	if err != nil {
 		return err
 	}

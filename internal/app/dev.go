@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const (
 )
 
 // Run starts PostgreSQL and RocketMQ, creates tables and topics, and serves until a signal comes.
-func (c *devCommand) Run(ctx context.Context, out output) (err error) {
+func (c *devCommand) Run(ctx context.Context, code Code, out output) (err error) {
 	c.DrainDelay = 0 // nothing sends requests here that could go elsewhere
 	if err := c.server.validate(); err != nil {
 		return err
@@ -65,6 +65,7 @@ func (c *devCommand) Run(ctx context.Context, out output) (err error) {
 		err = errors.Join(err, c.forget(), stack.Stop(stopping))
 	}()
 	s := settings{
+		code,
 		database{stack.DatabaseURL()},
 		broker{cluster{Nameservers: stack.Nameservers()}, c.producer}, c.server, file,
 	}

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ kinds:
 	defer func() { os.Stdin = before; _ = read.Close() }()
 	var stdout, stderr bytes.Buffer
 	t.Setenv("TXSVC_NAMESERVERS", "")
-	err = run(t.Context(), append([]string{"route", "--config", file, "--queues", "4"}, args...), &stdout, &stderr)
+	err = run(t.Context(), Code{}, append([]string{"route", "--config", file, "--queues", "4"}, args...), &stdout, &stderr)
 	return stdout.String(), err
 }
 

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/txsvc/txsvc"
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/delivery"
 	"github.com/txsvc/txsvc/internal/http"
@@ -31,7 +30,7 @@ type serveCommand struct {
 }
 
 // Run serves until a signal comes.
-func (c *serveCommand) Run(ctx context.Context, out output) error {
+func (c *serveCommand) Run(ctx context.Context, code Code, out output) error {
 	if err := errors.Join(c.server.validate(), c.database.validate(), c.cluster.validate()); err != nil {
 		return err
 	}
@@ -46,11 +45,12 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, listener, settings{c.database, c.broker, c.server, file}, c.logger(out.stderr), nil)
+	return serve(ctx, listener, settings{code, c.database, c.broker, c.server, file}, c.logger(out.stderr), nil)
 }
 
 // settings is all that a running service needs to know.
 type settings struct {
+	code Code
 	database
 	broker
 	server
@@ -112,7 +112,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	readyMetrics := &readyMetrics{readiness: ready, stopping: ctx.Done()}
 	registry.MustRegister(readyMetrics)
 	handler, err := http.New(http.Config{
-		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: txsvc.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
+		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: s.code.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ func (versionCommand) Run(out output) error {
 	return err
 }
 
-// release is set by the linker for a release: -ldflags "-X main.release=v1.2.3".
+// release is set by the linker for a release: -ldflags "-X github.com/txsvc/txsvc/internal/app.release=v1.2.3".
 var release = ""
 
 // version is the release, or what the Go toolchain knows of the build.

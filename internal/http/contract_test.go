@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,8 +17,6 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/go-chi/chi/v5"
-
-	"github.com/txsvc/txsvc"
 )
 
 // document is openapi.yaml, loaded, and able to judge requests and answers.
@@ -26,9 +25,18 @@ type document struct {
 	router routers.Router
 }
 
+// openAPI is openapi.yaml of the root directory.
+var openAPI = sync.OnceValue(func() []byte {
+	text, err := os.ReadFile("../../openapi.yaml")
+	if err != nil {
+		panic(err)
+	}
+	return text
+})
+
 // contract loads openapi.yaml once.
 var contract = sync.OnceValue(func() *document {
-	doc, err := openapi3.NewLoader().LoadFromData(txsvc.OpenAPI)
+	doc, err := openapi3.NewLoader().LoadFromData(openAPI())
 	if err != nil {
 		panic(err)
 	}

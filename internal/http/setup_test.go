@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/txsvc/txsvc"
 	httpapi "github.com/txsvc/txsvc/internal/http"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -112,7 +111,7 @@ func (h *harness) config() httpapi.Config {
 		Messages:     h.messages,
 		Readiness:    readiness(func(context.Context) []httpapi.Check { return h.checks }),
 		Kinds:        shippedKinds(),
-		OpenAPI:      txsvc.OpenAPI,
+		OpenAPI:      openAPI(),
 		Gatherer:     h.registry,
 		Registerer:   h.registry,
 		Log:          slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -42,7 +42,7 @@ func (s byRegion) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route, e
 	return txn.Route{Queue: queues[index], Reason: "the region's queue"}, nil
 }
 
-// A type of selector of one's own: the registry is selectors in cmd/txsvc/kinds.go, and the configuration says
+// A type of selector of one's own: the registry is selectors in internal/app/kinds.go, and the configuration says
 //
 //	selector: {type: by_region, regions: {eu: 0, us: 1}}
 func Example_ownSelector() {

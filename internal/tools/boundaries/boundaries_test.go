@@ -17,7 +17,7 @@ const (
 	root     = "../../../"
 	module   = "github.com/txsvc/txsvc"
 	domain   = "internal/txn"
-	commands = "cmd/txsvc"
+	commands = "internal/app"
 )
 
 // rule is one of depguard's.

@@ -12,13 +12,11 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
-
-	api "github.com/txsvc/txsvc"
 )
 
 // contract is openapi.yaml, for any address.
 var contract = sync.OnceValues(func() (routers.Router, error) {
-	document, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	document, err := openapi3.NewLoader().LoadFromFile("../../../openapi.yaml")
 	if err != nil {
 		return nil, err
 	}
