@@ -83,6 +83,9 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	}
 	registry := newRegistry()
 	timing := txn.DefaultTiming()
+	if err := timing.Validate(kinds); err != nil {
+		return err
+	}
 	pool, err := localtx.NewPool(ctx, s.DatabaseURL)
 	if err != nil {
 		return fmt.Errorf("TXSVC_DATABASE_URL: %w", err)
@@ -149,7 +152,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 		stopping <- time.Now()
 		log.InfoContext(ctx, "stopping", "listener_closes_in", s.DrainDelay.String(), "requests_end_within", s.ShutdownTimeout.String())
 	})
-	err = http.Serve(ctx, http.NewServer(handler, log, answerTimeout(kinds, flow)), listener, http.Stop{DrainDelay: s.DrainDelay, Timeout: s.ShutdownTimeout})
+	err = http.Serve(ctx, http.NewServer(handler, log, timing, kinds), listener, http.Stop{DrainDelay: s.DrainDelay, Timeout: s.ShutdownTimeout})
 	began := time.Now()
 	if ctx.Err() != nil {
 		began = <-stopping
@@ -161,19 +164,6 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	err = errors.Join(err, mq.Close(closing), loops.Wait())
 	log.InfoContext(ctx, "stopped")
 	return err
-}
-
-// answerTimeout is the longest that a request can take.
-func answerTimeout(kinds []*txn.Kind, flow txn.Config) time.Duration {
-	longest := time.Duration(0)
-	for _, k := range kinds {
-		took := k.Timeout
-		if k.Ordered { // it may have to wait for others first
-			took *= 2
-		}
-		longest = max(longest, took)
-	}
-	return longest + time.Duration(flow.HalfAttempts)*flow.HalfTimeout + flow.EndTimeout + 10*time.Second
 }
 
 func newRegistry() *prometheus.Registry {

@@ -96,7 +96,7 @@ func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte,
 // What is read of a body that is not wanted, in bytes and time.
 const (
 	maxDiscarded   = 64 << 20
-	discardTimeout = readTimeout
+	discardTimeout = 30 * time.Second // as much as a body that is wanted has
 )
 
 // discardBody reads what a refused request still sends. A client that writes all of its body before it reads would else

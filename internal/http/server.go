@@ -8,26 +8,23 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Timeouts of a connection, and the bound of a request's header. A body of maxBody arrives in time at 1.4 Mbit/s.
-const (
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 30 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
-)
+// maxHeaderBytes bounds a request's header.
+const maxHeaderBytes = 64 << 10
 
-// NewServer returns a server for the handler. answerTimeout is the longest that a transaction may take; it starts when
-// the request's header is read, so that the time to read the body is added to it. It is in ReadTimeout as well: that
-// also ends the watch for the client's hanging up, and the request would look cancelled.
-func NewServer(handler http.Handler, log *slog.Logger, answerTimeout time.Duration) *http.Server {
+// NewServer returns a server for the handler. An answer has the time that the longest request of the kinds may take. The
+// same time is in ReadTimeout, because its end also ends the watch for the client's hanging up, and the request would look
+// cancelled.
+func NewServer(handler http.Handler, log *slog.Logger, timing txn.Timing, kinds []*txn.Kind) *http.Server {
 	return &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout + answerTimeout,
-		WriteTimeout:      readTimeout + answerTimeout,
-		IdleTimeout:       idleTimeout,
+		ReadHeaderTimeout: timing.HeaderWithin,
+		ReadTimeout:       timing.AnswerBy(kinds),
+		WriteTimeout:      timing.AnswerBy(kinds),
+		IdleTimeout:       timing.IdleWithin,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelInfo),
 	}

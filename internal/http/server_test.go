@@ -41,7 +41,7 @@ func start(t *testing.T, shutdownTimeout time.Duration) *running {
 	r.url = "http://" + listener.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	server := httpapi.NewServer(h.handler, slog.New(slog.DiscardHandler), time.Minute)
+	server := httpapi.NewServer(h.handler, slog.New(slog.DiscardHandler), txn.DefaultTiming(), nil)
 	go func() { r.served <- httpapi.Serve(ctx, server, listener, httpapi.Stop{Timeout: shutdownTimeout}) }()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return r
@@ -105,15 +105,17 @@ func TestServeTellsWhyItEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener.Close()
-	server := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), time.Minute)
+	server := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), txn.DefaultTiming(), nil)
 	if err := httpapi.Serve(t.Context(), server, listener, httpapi.Stop{Timeout: time.Second}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want net.ErrClosed", err)
 	}
 }
 
 func TestServerIsBounded(t *testing.T) {
-	s := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), time.Minute)
-	if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= time.Minute || s.WriteTimeout <= time.Minute || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= 0 {
-		t.Errorf("got %+v, want every bound set, and those of the answer above its timeout", s)
+	timing, kind := txn.DefaultTiming(), &txn.Kind{Timeout: time.Minute}
+	s := httpapi.NewServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler), timing, []*txn.Kind{kind})
+	longest := timing.Budget(kind).Total()
+	if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= longest || s.WriteTimeout <= longest || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= 0 {
+		t.Errorf("got %+v, want every bound set, and those of the answer above the %s that a request may take", s, longest)
 	}
 }

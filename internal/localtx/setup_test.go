@@ -30,7 +30,11 @@ func TestMain(m *testing.M) {
 const patience = 20 * time.Second
 
 // quick is a timing whose leases end while a test waits.
-var quick = txn.Timing{WriteWithin: 50 * time.Millisecond, ArriveWithin: 50 * time.Millisecond, BrokerQueue: 50 * time.Millisecond, Slack: 50 * time.Millisecond}
+var quick = func() txn.Timing {
+	t := txn.DefaultTiming()
+	t.WriteWithin, t.ArriveWithin, t.BrokerQueue, t.Slack = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	return t
+}()
 
 // env is a database of one test, with a store on it.
 type env struct {

@@ -195,28 +195,3 @@ type Attempt struct {
 	Half        Half // with Outbox: the UniqKey and the broker only, and NoHalf
 	CreatedAt   time.Time
 }
-
-// Timing bounds how long an END_TRANSACTION can still be under way, and with it the lease on a row. The same values hold
-// in every replica.
-type Timing struct {
-	WriteWithin  time.Duration // from the lease's start until the frame is written, or dropped
-	ArriveWithin time.Duration // from the write until the broker's host acknowledged it, or the connection is broken (TCP_USER_TIMEOUT)
-	BrokerQueue  time.Duration // waitTimeMillsInTransactionQueue: the broker drops what waited longer
-	Slack        time.Duration // for clocks and scheduling
-}
-
-// DefaultTiming holds for a broker with its default settings.
-func DefaultTiming() Timing {
-	return Timing{
-		WriteWithin: 1500 * time.Millisecond, ArriveWithin: 3 * time.Second,
-		BrokerQueue: 3 * time.Second, Slack: time.Second,
-	}
-}
-
-// Lease is how long a holder keeps a row.
-func (t Timing) Lease() time.Duration {
-	return t.WriteWithin + t.ArriveWithin + t.BrokerQueue + t.Slack
-}
-
-// Quiet is how long before the end of a lease the last frame of its holder can have reached the broker.
-func (t Timing) Quiet() time.Duration { return t.BrokerQueue + t.Slack }
