@@ -134,9 +134,12 @@ func masterOrSlave(s *Stack, i int, name string, port int, lines map[string]stri
 		"maxIndexNum":              "2000000",
 		// The timer wheel of delayed messages is compared with its file byte by byte, 37 MB, once a second by default:
 		// a sixth of a core for nothing. After a crash it is built anew from the messages.
-		"timerFlushIntervalMs":    "60000",
-		"cleanFileForciblyEnable": "false", // a disk filled by others must not cost messages
-		"enablePropertyFilter":    "true",  // consumers may filter by SQL92; off by default
+		"timerFlushIntervalMs": "60000",
+		// A thread of the broker spins, a whole core, until this time has passed after the start, 10 s by default
+		// (TransactionMetricsFlushService).
+		"transactionMetricFlushInterval": "200",
+		"cleanFileForciblyEnable":        "false", // a disk filled by others must not cost messages
+		"enablePropertyFilter":           "true",  // consumers may filter by SQL92; off by default
 	}
 	maps.Copy(config, lines)
 	sp := rocketmqSpec(s, name, "org.apache.rocketmq.broker.BrokerStartup", []string{"-Xms64m", "-Xmx512m"}, config)
