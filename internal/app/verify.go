@@ -22,7 +22,7 @@ type verifyCommand struct {
 	Dir string `default:".txsvc" help:"Without name servers: the directory of a running txsvc dev."`
 
 	Kind            map[string]int    `mapsep:"," placeholder:"NAME=WEIGHT" help:"Kinds to post, with weights; default: all that a payload can be made for."`
-	Payload         map[string]string `mapsep:"," placeholder:"KIND=FILE" help:"Template of a kind's payload; see docs/operations.md."`
+	Payload         map[string]string `mapsep:"," placeholder:"KIND=FILE" help:"Template of a kind's payload; see docs/verify.md."`
 	RejectedPayload map[string]string `mapsep:"," placeholder:"KIND=FILE" help:"Template of a payload that the kind's local transaction refuses."`
 	SelectorArg     map[string]string `mapsep:";" placeholder:"KIND=JSON" help:"Template of a kind's selector_arg."`
 	Table           map[string]string `mapsep:"," placeholder:"KIND=TABLE" help:"Where a kind's local transaction writes, with the transaction's id in the column id; each committed transaction must be there, and no other."`

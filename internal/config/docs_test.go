@@ -34,6 +34,21 @@ var byRegion = selector.Registry{"by_region": func(options selector.Decode) (txn
 	return ownSelector{}, options(&o)
 }}
 
+// The kinds in README.md and docs/configuration.md are read without a warning.
+func TestPagesWithKinds(t *testing.T) {
+	for _, page := range []string{"../../README.md", "../../docs/configuration.md"} {
+		examples := blocks(t, page, "yaml")
+		if len(examples) != 1 {
+			t.Errorf("%s: got %d examples, want 1", page, len(examples))
+		}
+		for _, text := range examples {
+			if file, err := config.Parse("kinds.yaml", []byte(text), os.DirFS(".")); err != nil || len(file.Warnings) > 0 {
+				t.Errorf("%s: got the error %v and the warnings %v, want none", page, err, file)
+			}
+		}
+	}
+}
+
 // What the page about routing shows is what the service reads, without a warning.
 func TestRoutingPage(t *testing.T) {
 	const page = "../../docs/routing.md"

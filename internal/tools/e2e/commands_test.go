@@ -160,7 +160,7 @@ func TestGracefulStop(t *testing.T) {
 	})
 }
 
-// TestReadme runs the commands of README.md and docs/api.md against the stack that `make run` starts.
+// TestReadme runs the commands of README.md, docs/api.md and docs/messages.md against the stack that `make run` starts.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	path, err := binary()
@@ -168,7 +168,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pages strings.Builder
-	for _, page := range []string{"../../../README.md", "../../../docs/api.md"} {
+	for _, page := range []string{"../../../README.md", "../../../docs/api.md", "../../../docs/messages.md"} {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -186,13 +186,13 @@ func TestReadme(t *testing.T) {
 	addr := startDev(t, path, dir)
 	var commands []string
 	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(pages.String(), -1) {
-		if strings.HasPrefix(m[1], "curl") || strings.HasPrefix(m[1], "bin/txsvc tail") {
+		if strings.Contains(m[1], "curl") || strings.HasPrefix(m[1], "bin/txsvc tail") {
 			commands = append(commands, m[1])
 		}
 	}
-	want := []string{`"delivery":"delivered"`, "shard_key customer-7", `"state":"committed"`, `"reason":"fnv1a64(shard_key) mod 8 = 1","queues":8`}
+	want := []string{`"delivery":"delivered"`, "shard_key customer-7", `"state":"committed"`, `"reason":"fnv1a64(shard_key) mod 8 = 1","queues":8`, `"mode":"async"`}
 	if len(commands) != len(want) {
-		t.Fatalf("got %d blocks of commands in README.md and docs/api.md, want %d", len(commands), len(want))
+		t.Fatalf("got %d blocks of commands, want %d", len(commands), len(want))
 	}
 	for i, text := range commands {
 		text = strings.ReplaceAll(text, "127.0.0.1:8080", addr)

@@ -3,7 +3,7 @@
 //
 // It is a checker, so it shares no code with what it checks but the wire client (rocketmq/remoting, of which it uses
 // reading only): it has its own SQL, its own reading of answers, and its own idea of what each answer claims (see
-// docs/operations.md, "Proving it on your own stack"). Beside the wire client it imports
+// docs/verify.md). Beside the wire client it imports
 // pgurl, which reads database URLs.
 //
 // A run has three steps, which a program can take with other things (faults) happening beside them:

@@ -107,7 +107,7 @@ func (f *fact) request(purpose Purpose, clock uint32) {
 	addSaturated(&f.open)
 }
 
-// answer notes what was answered to a request that was sent at that clock. docs/operations.md has the same table for
+// answer notes what was answered to a request that was sent at that clock. docs/verify.md has the same table for
 // people.
 func (f *fact) answer(a *Answer, queue uint16, clock, sent uint32) {
 	if a.Purpose == Post && f.open > 0 {

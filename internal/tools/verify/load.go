@@ -37,7 +37,7 @@ type Load struct {
 }
 
 // KindLoad is one kind of the load. Templates are JSON with placeholders: {{id}}, {{shard_key}}, {{n}}, {{run}},
-// {{anchor}}, {{anchor_key}}, {{pad:N}}; see docs/operations.md.
+// {{anchor}}, {{anchor_key}}, {{pad:N}}; see docs/verify.md.
 type KindLoad struct {
 	Name        string
 	Weight      int    // 1

@@ -35,7 +35,7 @@ type Report struct {
 	Inversions   uint64 `json:"inversions"` // of ordered kinds
 	Unsent       uint64 `json:"unsent"`
 	FalseAnswers uint64 `json:"false_answers"`
-	// FalseBy has the false answers by their class; see docs/operations.md.
+	// FalseBy has the false answers by their class; see docs/verify.md.
 	FalseBy map[string]uint64 `json:"false_answers_by_class"`
 	// Suspected is how many copies the service itself has counted during the run (txsvc_duplicates_suspected_total). Nil:
 	// its metrics could not be read.
