@@ -69,18 +69,18 @@ func TestLanesOfMessages(t *testing.T) {
 // outdated is a router that names a queue which is gone until it is asked to look again.
 type outdated struct {
 	router
-	renewed atomic.Int32
+	refreshed atomic.Int32
 }
 
 func (o *outdated) Route(ctx context.Context, d txn.Destination, in txn.SelectorInput) (txn.Route, error) {
 	route, err := o.router.Route(ctx, d, in)
-	if o.renewed.Load() == 0 {
+	if o.refreshed.Load() == 0 {
 		route.Queue.ID = queues
 	}
 	return route, err
 }
 
-func (o *outdated) Renew(context.Context, string) { o.renewed.Add(1) }
+func (o *outdated) Refresh(context.Context, string) { o.refreshed.Add(1) }
 
 // TestQueueIsGone: a queue that the broker does not have makes the topic be looked at again, once, and the answer names the
 // queue that the message is in.
@@ -93,7 +93,7 @@ func TestQueueIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := f.await(2)
-	if got := len(found[receipt.Route.Queue]); got != 2 || o.renewed.Load() != 1 {
-		t.Errorf("the queue of the answer, %s, holds %d messages after %d looks, want 2 after 1", receipt.Route.Queue, got, o.renewed.Load())
+	if got := len(found[receipt.Route.Queue]); got != 2 || o.refreshed.Load() != 1 {
+		t.Errorf("the queue of the answer, %s, holds %d messages after %d looks, want 2 after 1", receipt.Route.Queue, got, o.refreshed.Load())
 	}
 }

@@ -36,8 +36,8 @@ type Broker interface {
 // Router picks queues, and looks at a topic again when asked to.
 type Router interface {
 	txn.Router
-	// Renew asks where the topic's queues are now; see txn.QueueWatch.
-	Renew(ctx context.Context, topic string)
+	// Refresh asks where the topic's queues are now; see txn.QueueWatch.
+	Refresh(ctx context.Context, topic string)
 }
 
 // Config bounds the sending.
@@ -218,7 +218,7 @@ func (m *Message) payload() []byte {
 func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, receipt *Receipt, list []txn.Message) error {
 	status, err := s.publish(ctx, list)
 	if queueMayBeGone(err) {
-		s.renew(ctx, d.Topic)
+		s.refresh(ctx, d.Topic)
 		again, routeErr := s.route(ctx, d, r)
 		if routeErr == nil && again.Queue != receipt.Route.Queue {
 			receipt.Route = again
@@ -240,13 +240,13 @@ func queueMayBeGone(err error) bool {
 	return errors.Is(err, txn.ErrNoQueue) || errors.Is(err, txn.ErrNotSent) && !errors.Is(err, txn.ErrBusy)
 }
 
-// renewTimeout bounds the waiting for a renewed list of queues.
-const renewTimeout = 500 * time.Millisecond
+// refreshTimeout bounds the waiting for a refreshed list of queues.
+const refreshTimeout = 500 * time.Millisecond
 
-func (s *Service) renew(ctx context.Context, topic string) {
-	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+func (s *Service) refresh(ctx context.Context, topic string) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
-	s.router.Renew(ctx, topic)
+	s.router.Refresh(ctx, topic)
 }
 
 // publish waits for a busy broker, and tries again what was certainly not sent.

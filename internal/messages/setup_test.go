@@ -34,7 +34,7 @@ func (r router) Route(ctx context.Context, d txn.Destination, in txn.SelectorInp
 	return d.Selector.Select(queues, in)
 }
 
-func (router) Renew(context.Context, string) {}
+func (router) Refresh(context.Context, string) {}
 
 // fixture is a service with a topic of its own, and a look at the broker from beside.
 type fixture struct {

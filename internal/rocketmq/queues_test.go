@@ -230,7 +230,7 @@ func (f *fixture) nameServerForgets(told, other string) {
 		if err := poll(3*time.Second, func() error { _, err := f.reader.RefreshRoute(f.t.Context(), f.topic); return err }); err != nil {
 			return err
 		}
-		if err := f.client.Renew(f.t.Context(), f.topic); err != nil {
+		if err := f.client.Refresh(f.t.Context(), f.topic); err != nil {
 			return err
 		}
 		removed, err := f.client.Removed(f.t.Context(), f.topic, txn.Queue{Broker: other, ID: 0})
@@ -250,7 +250,7 @@ func (f *fixture) nameServerForgets(told, other string) {
 func (f *fixture) awaitQueues(n int) {
 	f.t.Helper()
 	eventually(f.t, 30*time.Second, func() error {
-		if err := f.client.Renew(f.t.Context(), f.topic); err != nil {
+		if err := f.client.Refresh(f.t.Context(), f.topic); err != nil {
 			return err
 		}
 		if queues, err := f.client.Queues(f.t.Context(), f.topic); err != nil || len(queues) != n {

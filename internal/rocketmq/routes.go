@@ -149,8 +149,8 @@ func (c *Client) Topic(ctx context.Context, topic string) (txn.TopicLayout, erro
 	return layout, nil
 }
 
-// Renew asks a name server for the topic's route now.
-func (c *Client) Renew(ctx context.Context, topic string) error {
+// Refresh asks a name server for the topic's route now.
+func (c *Client) Refresh(ctx context.Context, topic string) error {
 	if _, err := c.remote.RefreshRoute(ctx, topic); err != nil {
 		return routeError(topic, err)
 	}

@@ -26,8 +26,8 @@ type Broker interface {
 	JavaQueues(ctx context.Context, topic string) (txn.JavaQueues, error)
 	// Topic returns what name servers know of the topic's brokers.
 	Topic(ctx context.Context, topic string) (txn.TopicLayout, error)
-	// Renew asks a name server now.
-	Renew(ctx context.Context, topic string) error
+	// Refresh asks a name server now.
+	Refresh(ctx context.Context, topic string) error
 	// Readable is as in txn.QueueWatch.
 	Readable(topic string, q txn.Queue) bool
 	// Unread, Removed and NewUniqKey are as in delivery.Queues.
@@ -183,9 +183,9 @@ func (r *Router) look(ctx context.Context, v *view) ([]txn.Queue, error) {
 	return live, err
 }
 
-// Renew implements txn.QueueWatch.
-func (r *Router) Renew(ctx context.Context, topic string) {
-	if err := r.broker.Renew(ctx, topic); err != nil {
+// Refresh implements txn.QueueWatch.
+func (r *Router) Refresh(ctx context.Context, topic string) {
+	if err := r.broker.Refresh(ctx, topic); err != nil {
 		r.log.InfoContext(ctx, "asking for a topic's queues again", "topic", topic, "error", err)
 	}
 }

@@ -102,19 +102,32 @@ type Waiting struct {
 	Ordered  bool
 }
 
-// Verdict is what the row says about one half message.
-type Verdict int
+// Resolution is what one half message is to be told, by the row of its transaction.
+type Resolution int
 
-// The verdicts on a half message.
+// The resolutions of a half message.
 const (
-	// VerdictUndecided: its local transaction is still running, or an external participant has not decided.
-	VerdictUndecided Verdict = iota
-	// VerdictRollback: it can never commit; enforced by the row.
-	VerdictRollback
-	// VerdictCommit: committed, and not known to be visible. Only the holder of the row's lease may end it.
-	VerdictCommit
-	// VerdictDelivered: visible already; this copy is one too many.
-	VerdictDelivered
+	// ResolutionUndecided: its local transaction is still running, or an external participant has not decided. It is told
+	// nothing, and the broker asks again.
+	ResolutionUndecided Resolution = iota
+	// ResolutionRollback: its local transaction can never commit. The row enforces that.
+	ResolutionRollback
+	// ResolutionCommit: its local transaction is committed, and its message is not known to be visible. Only the holder of the
+	// row's lease may end it.
+	ResolutionCommit
+	// ResolutionDelivered: its message is visible already. It is rolled back, because it is a copy that is one too many.
+	ResolutionDelivered
+)
+
+// Deprecated: use Resolution. These names go when their last users have.
+type Verdict = Resolution
+
+// Deprecated: use the Resolutions.
+const (
+	VerdictUndecided = ResolutionUndecided
+	VerdictRollback  = ResolutionRollback
+	VerdictCommit    = ResolutionCommit
+	VerdictDelivered = ResolutionDelivered
 )
 
 // Claim is a committed row whose message is not known to be visible, with the lease to deliver it.

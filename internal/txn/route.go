@@ -53,9 +53,9 @@ type Router interface {
 
 // QueueWatch knows what becomes of a topic's queues.
 type QueueWatch interface {
-	// Renew asks where the topic's queues are now, after a broker has refused one; what it learns, Route goes by. That nobody
+	// Refresh asks where the topic's queues are now, after a broker has refused one; what it learns, Route goes by. That nobody
 	// answers in time is not an error: then nothing is known that was not known before.
-	Renew(ctx context.Context, topic string)
+	Refresh(ctx context.Context, topic string)
 	// Readable says, from memory, that the topic has the queue and consumers read it: what is put there is found.
 	Readable(topic string, q Queue) bool
 }
@@ -114,7 +114,7 @@ func queueMayBeGone(err error) bool {
 func (s *Service) renew(ctx context.Context, topic string) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	s.routing.Renew(ctx, topic)
+	s.routing.Refresh(ctx, topic)
 }
 
 // endInQueue makes the message visible, unless its queue was removed since the half message was stored, or may have been:
