@@ -23,6 +23,7 @@ func fast(dir string) devstack.Options {
 		Dir:            dir,
 		PostgresConfig: map[string]string{"fsync": "off"},
 		JavaOptions:    []string{"-XX:TieredStopAtLevel=1"},
+		ClassArchive:   true,
 	}
 }
 

@@ -30,6 +30,7 @@ type installation struct {
 	java      string
 	postgres  string // holds bin, lib, share
 	classpath string
+	archives  string // holds the class archives; empty: there are none
 }
 
 // install puts the binaries into the cache, once for all stacks of the machine.
@@ -51,6 +52,11 @@ func install(ctx context.Context, o Options, java string, owner *owner) (*instal
 		return nil, fmt.Errorf("no RocketMQ in %s: remove that directory", rocketmq)
 	}
 	inst.classpath = strings.Join(jars, string(os.PathListSeparator))
+	if o.ClassArchive {
+		if inst.archives, err = installArchives(ctx, o, cache, inst); err != nil {
+			o.Progress("RocketMQ starts without an archive of its classes: " + err.Error())
+		}
+	}
 	return inst, nil
 }
 
@@ -58,15 +64,11 @@ func installBoth(ctx context.Context, o Options, cache, postgres, rocketmq strin
 	if exists(postgres) && exists(rocketmq) {
 		return nil
 	}
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := lockCache(ctx, o, cache)
 	if err != nil {
-		return fmt.Errorf("opening the cache's lock: %w", err)
+		return err
 	}
 	defer lock.Close()
-	waiting := func() { o.Progress("waiting for another run that fetches the binaries") }
-	if err := awaitLock(ctx, lock, syscall.LOCK_EX, waiting); err != nil {
-		return fmt.Errorf("locking the cache of binaries: %w", err)
-	}
 	if err := once(postgres, func(aside string) error {
 		o.Progress("fetching PostgreSQL " + PostgresVersion + " with Maven")
 		return fetchPostgres(ctx, aside)
@@ -80,6 +82,37 @@ func installBoth(ctx context.Context, o Options, cache, postgres, rocketmq strin
 		return fmt.Errorf("fetching RocketMQ: %w", err)
 	}
 	return nil
+}
+
+// lockCache returns when no other run fills the cache; closing the file gives the lock back.
+func lockCache(ctx context.Context, o Options, cache string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("opening the cache's lock: %w", err)
+	}
+	waiting := func() { o.Progress("waiting for another run that fills the cache of binaries") }
+	if err := awaitLock(ctx, lock, syscall.LOCK_EX, waiting); err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("locking the cache of binaries: %w", err)
+	}
+	return lock, nil
+}
+
+// installArchives makes the class archives in the cache, once, and returns their directory.
+func installArchives(ctx context.Context, o Options, cache string, inst *installation) (string, error) {
+	dir, err := classArchives(ctx, cache, inst.java, o.RocketMQVersion)
+	if err != nil || exists(dir) {
+		return dir, err
+	}
+	lock, err := lockCache(ctx, o, cache)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	return dir, once(dir, func(aside string) error {
+		o.Progress("keeping an archive of RocketMQ's classes, from which it starts faster")
+		return archiveClasses(ctx, o, inst, aside)
+	})
 }
 
 // once fills dir unless it is there. The renaming at the end is the mark that it is

@@ -20,6 +20,12 @@ import (
 // IndexThread is a broker's thread that writes its consume queues and its index, for [Process.PauseThread].
 const IndexThread = "ReputMessageService"
 
+// The main classes of RocketMQ's servers.
+const (
+	namesrvMain = "org.apache.rocketmq.namesrv.NamesrvStartup"
+	brokerMain  = "org.apache.rocketmq.broker.BrokerStartup"
+)
+
 // BrokerName is the name of the i-th broker, from 0: broker-a, broker-b, …
 func BrokerName(i int) string { return "broker-" + string(rune('a'+i)) }
 
@@ -74,6 +80,9 @@ func javaEnv() []string { return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C
 func rocketmqSpec(s *Stack, name, main string, heap []string, config map[string]string) spec {
 	home := s.dir.join("rocketmq", name)
 	conf := filepath.Join(home, name+".conf")
+	if s.install.archives != "" {
+		heap = append(heap, "-XX:SharedArchiveFile="+filepath.Join(s.install.archives, archiveOf(main)))
+	}
 	return spec{
 		name: name, dir: home, env: javaEnv(), log: s.dir.log(name),
 		args: javaCommandLine(s.install.java, s.install.classpath, home,
@@ -85,7 +94,7 @@ func rocketmqSpec(s *Stack, name, main string, heap []string, config map[string]
 
 func namesrvSpec(s *Stack) spec {
 	home := s.dir.join("rocketmq", "namesrv")
-	sp := rocketmqSpec(s, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", []string{"-Xmx256m"},
+	sp := rocketmqSpec(s, "namesrv", namesrvMain, []string{"-Xmx256m"},
 		map[string]string{
 			"listenPort":      strconv.Itoa(s.ports.Namesrv),
 			"bindAddress":     "127.0.0.1",
@@ -142,7 +151,7 @@ func masterOrSlave(s *Stack, i int, name string, port int, lines map[string]stri
 		"enablePropertyFilter":           "true",  // consumers may filter by SQL92; off by default
 	}
 	maps.Copy(config, lines)
-	sp := rocketmqSpec(s, name, "org.apache.rocketmq.broker.BrokerStartup", []string{"-Xms64m", "-Xmx512m"}, config)
+	sp := rocketmqSpec(s, name, brokerMain, []string{"-Xms64m", "-Xmx512m"}, config)
 	sp.ready = func(ctx context.Context) error {
 		return s.brokerReady(ctx, process(), BrokerName(i), fmt.Sprintf("127.0.0.1:%d", port))
 	}

@@ -305,7 +305,19 @@ func TestSeveralBrokersAndStacks(t *testing.T) {
 			t.Errorf("the broker's configuration lacks %s", want)
 		}
 	}
+	assertClassArchive(t, s.Namesrv(), s.Broker(0), other.Broker(0))
 	reconfigure(t, s, known["broker-b"])
+}
+
+// assertClassArchive: the JVM maps the archive of its classes, which it does not where the archive is another Java's.
+func assertClassArchive(t *testing.T, processes ...*devstack.Process) {
+	t.Helper()
+	for _, p := range processes {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID()))
+		if err == nil && !strings.Contains(string(maps), "Startup.jsa") { // there is none but on Linux
+			t.Errorf("process %d does not use the archive of its classes", p.PID())
+		}
+	}
 }
 
 // reconfigure changes a broker and takes that back.

@@ -142,6 +142,7 @@ func StartTemporary(ctx context.Context, o devstack.Options) (s *devstack.Stack,
 	if o.JavaOptions == nil {
 		o.JavaOptions = []string{"-XX:TieredStopAtLevel=1"}
 	}
+	o.ClassArchive = true
 	s, err = devstack.Start(ctx, o)
 	if err != nil {
 		remove()
