@@ -16,6 +16,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/delivery"
+	"github.com/txsvc/txsvc/internal/failpoint"
 	"github.com/txsvc/txsvc/internal/http"
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/rocketmq"
@@ -107,8 +108,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	router := routing.New(routing.Config{Topics: topics, Kinds: kinds}, mq, store, registry, log)
 	metrics := txn.NewMetrics(registry)
 	resolver := delivery.New(store, mq, router, timing, metrics, registry, log)
-	flow := txn.DefaultConfig()
-	flow.MaxInFlight = s.MaxInFlight
+	flow := txn.Config{MaxInFlight: s.MaxInFlight, Timing: timing, Reached: failpoint.Hook()}
 	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
 	ready := readiness{store, mq, router, resolver, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}

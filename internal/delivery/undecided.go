@@ -80,7 +80,7 @@ func (r *Resolver) decide(ctx context.Context, a *txn.Attempt) bool {
 	case txn.VerdictUndecided:
 		return true
 	case txn.VerdictRollback:
-		if !a.Outbox {
+		if a.Via != txn.ViaOutbox {
 			r.rollback(ctx, a.Half)
 		}
 		r.metrics.Transactions.WithLabelValues(a.Kind.Name, "rolled_back").Inc()
@@ -89,5 +89,6 @@ func (r *Resolver) decide(ctx context.Context, a *txn.Attempt) bool {
 		r.Wake(t.Waiting())
 	}
 	r.undecided.remove(a)
+	a.Decided()
 	return true
 }

@@ -7,5 +7,8 @@ package failpoint
 // Hit does nothing in this build.
 func Hit(string) {}
 
+// Hook returns nil in this build; see failpoint_on.go.
+func Hook() func(string) { return nil }
+
 // Armed is always false in this build, so that code behind it is compiled away.
 func Armed(string) bool { return false }

@@ -94,7 +94,7 @@ func (r *run) queueAhead(batch *pgx.Batch) {
 }
 
 // asksAhead: where the relay delivers, it looks itself.
-func (r *run) asksAhead() bool { return r.attempt.Kind.Ordered && !r.attempt.Outbox }
+func (r *run) asksAhead() bool { return r.attempt.Kind.Ordered && r.attempt.Via != txn.ViaOutbox }
 
 // readAhead takes the replies of queueAhead. The transaction is committed, whatever goes wrong here.
 func (r *run) readAhead(results pgx.BatchResults) {
@@ -135,8 +135,8 @@ func (s *Store) free(rows pgx.Rows) (free, soon bool, err error) {
 	return free && n < aheadLimit, soon, rows.Err()
 }
 
-// AwaitTurn waits until nothing is pending ahead of an ordered row; see txn.Store.
-func (s *Store) AwaitTurn(ctx context.Context, t *txn.Transaction) bool {
+// AwaitHead waits until nothing is pending ahead of an ordered row; see txn.Store.
+func (s *Store) AwaitHead(ctx context.Context, t *txn.Transaction) bool {
 	for look := firstLook; ; look = min(look*3/2, lastLook) {
 		rows, err := s.pool.Query(ctx, ahead, pgx.QueryExecModeCacheDescribe, t.Topic, t.ShardKey, t.ID)
 		if err != nil {

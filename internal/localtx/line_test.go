@@ -41,7 +41,7 @@ func ordered(kind, id, key string) *txn.Attempt {
 
 // outbox makes an attempt one without a half message.
 func outbox(a *txn.Attempt) *txn.Attempt {
-	a.Outbox = true
+	a.Via = txn.ViaOutbox
 	a.Half = txn.Half{UniqKey: a.Half.UniqKey, Broker: a.Half.Broker, CommitLogOffset: txn.NoHalf, QueueOffset: txn.NoHalf}
 	return a
 }
@@ -147,7 +147,7 @@ func TestHeadOfALine(t *testing.T) {
 				t.Errorf("heads: got %v, want the first of each key", got)
 			}
 			e.store.MarkDelivered("a1", time.Now(), true) // and no marker runs
-			if e.store.AwaitTurn(t.Context(), o[1].Transaction) != true {
+			if e.store.AwaitHead(t.Context(), o[1].Transaction) != true {
 				t.Error("the second waits, although the first is marked")
 			}
 			if o := e.commitOrdered(ordered(kind, "a3", "a")); o[0].Head {
@@ -172,7 +172,7 @@ func TestAwaitTurn(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			done <- e.store.AwaitTurn(ctx, o[1].Transaction)
+			done <- e.store.AwaitHead(ctx, o[1].Transaction)
 		}()
 		return done
 	}

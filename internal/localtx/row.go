@@ -47,9 +47,9 @@ var (
 
 func statementsOf(a *txn.Attempt) rowStatements {
 	switch {
-	case a.Outbox && a.Kind.Ordered:
+	case a.Via == txn.ViaOutbox && a.Kind.Ordered:
 		return orderedOutboxRow
-	case a.Outbox:
+	case a.Via == txn.ViaOutbox:
 		return outboxRow
 	case a.Kind.Ordered:
 		return orderedRow

@@ -42,7 +42,7 @@ func (s *Store) Run(ctx context.Context, a *txn.Attempt) txn.Outcome {
 		if again == runDone {
 			return o
 		}
-		if run == maxRuns {
+		if run == maxRuns || a.IsLast(time.Now()) {
 			return failed(unavailable(o.Err, "the local transaction kept failing to serialize; nothing was changed"))
 		}
 		if again == runAgain {
@@ -272,7 +272,7 @@ func (r *run) prepare(result json.RawMessage) ([]any, error) {
 
 // firstLease is nothing for a row that the relay is to deliver: it is due at once.
 func (r *run) firstLease() time.Duration {
-	if r.attempt.Outbox {
+	if r.attempt.Via == txn.ViaOutbox {
 		return 0
 	}
 	return r.store.timing.Lease()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // busyBroker refuses the first half messages.
@@ -32,8 +33,8 @@ func TestBusyBrokerIsWaitedFor(t *testing.T) {
 		ok       bool
 		attempts int
 	}{
-		"busy for a while":  {busyPauses, busy, true, busyPauses + 1},
-		"busy for long":     {1 << 20, busy, false, busyPauses + 2},
+		"busy for a while":  {4, busy, true, 5},
+		"busy for long":     {1 << 20, busy, false, 6},
 		"gone":              {1 << 20, ErrNotSent, false, 2},
 		"gone for a moment": {1, ErrNotSent, true, 2},
 		"refused for good":  {1 << 20, Errorf(CodePayloadTooLarge, "no"), false, 1},
@@ -41,7 +42,7 @@ func TestBusyBrokerIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &busyBroker{refuse: tc.refuse, err: tc.err}
 			s := &Service{config: DefaultConfig(), broker: b}
-			err := s.sendHalf(t.Context(), &Attempt{Kind: &Kind{}})
+			err := s.sendHalf(t.Context(), &Attempt{Kind: &Kind{}}, time.Now().Add(time.Minute))
 			if (err == nil) != tc.ok || len(b.sent) != tc.attempts {
 				t.Errorf("got %d attempts, error %v; want %d, success %t", len(b.sent), err, tc.attempts, tc.ok)
 			}

@@ -1,9 +1,13 @@
 package txn
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
-// flight is a request with a client's id that is being worked on. Its fields are read only after done is closed.
+// flight is a request with a client's id that is being worked on. The fields after done are read only when it is closed.
 type flight struct {
+	by          time.Time // when the leader's time is over
 	done        chan struct{}
 	fingerprint Fingerprint
 	transaction *Transaction
@@ -16,8 +20,8 @@ type flights struct {
 	by map[string]*flight
 }
 
-// join returns the flight of the id, and whether the caller leads it and has to land it.
-func (f *flights) join(id string) (*flight, bool) {
+// join returns the flight of the id, and whether the caller leads it and has to land it, by the given time.
+func (f *flights) join(id string, by time.Time) (*flight, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if current, ok := f.by[id]; ok {
@@ -26,7 +30,7 @@ func (f *flights) join(id string) (*flight, bool) {
 	if f.by == nil {
 		f.by = make(map[string]*flight)
 	}
-	f.by[id] = &flight{done: make(chan struct{})}
+	f.by[id] = &flight{by: by, done: make(chan struct{})}
 	return f.by[id], true
 }
 

@@ -6,77 +6,93 @@ import (
 	"time"
 )
 
-// routeOrKnown routes. Where no half message is needed, the queue need not be writable now.
-func (s *Service) routeOrKnown(ctx context.Context, kind *Kind, r Request) (route Route, writable bool, err error) {
-	route, err = s.route(ctx, kind, r)
-	if err == nil || !kind.Fallback && !kind.Outbox || CodeOf(err) != CodeBrokerUnavailable {
-		return route, err == nil, err
-	}
-	if known, knownErr := s.routing.RouteKnown(ctx, kind.Destination, selectorInput(r)); knownErr == nil {
-		return known, false, nil
-	}
-	return route, false, err
-}
-
-// prepare stores the half message, or does without where the kind has none, or lets it be without one.
-func (s *Service) prepare(ctx context.Context, a *Attempt, writable bool) error {
+// prepare stores the half message of an attempt. It does without one where the kind has none, and, where the kind has a
+// fallback, when none can be stored: then the outbox sends the message.
+func (s *Service) prepare(ctx context.Context, a *Attempt, writable bool, by time.Time) error {
 	if a.Kind.Outbox {
-		s.withoutHalf(a)
+		s.leaveToOutbox(a)
 		return nil
 	}
 	err := error(errSilent)
 	if !a.Kind.Fallback || writable && s.deliveries.Alive(a.Route.Queue.Broker) {
-		err = s.sendRouted(ctx, a)
+		err = s.sendRouted(ctx, a, by)
 	}
 	if err == nil || !a.Kind.Fallback || CodeOf(err) != CodeBrokerUnavailable {
 		return err
 	}
 	s.metrics.Fallbacks.WithLabelValues(a.Kind.Name).Inc()
 	if now, last := time.Now().Unix(), s.fellBack.Load(); now-last >= fallbackWarn && s.fellBack.CompareAndSwap(last, now) {
-		s.log.WarnContext(ctx, "half messages cannot be stored; messages are left to the relay", "id", a.Request.ID, "kind", a.Kind.Name, "error", err)
+		s.log.WarnContext(ctx, "half messages cannot be stored; messages are left to the outbox", "id", a.Request.ID, "kind", a.Kind.Name, "error", err)
 	}
-	s.withoutHalf(a)
+	s.leaveToOutbox(a)
 	return nil
 }
 
-// fallbackWarn is the least time between two warnings, in seconds: an outage is not told for every request.
+// fallbackWarn is the least time between two warnings, in seconds, because an outage is not worth a line for every request.
 const fallbackWarn = 30
 
 // errSilent stands for the half message that a silent broker would let wait for its timeout.
 var errSilent = Errorf(CodeBrokerUnavailable, "the broker does not answer")
 
-// withoutHalf gives the attempt a new UNIQ_KEY: a half message that was stored after all is rolled back when the broker
-// asks, since the row names another.
-func (s *Service) withoutHalf(a *Attempt) {
-	a.Outbox = true
+// leaveToOutbox gives the attempt a new UNIQ_KEY: a half message that was stored after all is rolled back when the broker
+// asks, because the row names another.
+func (s *Service) leaveToOutbox(a *Attempt) {
+	a.Via = ViaOutbox
 	a.Message = message(a, s.broker.NewUniqKey())
 	a.Half = Half{UniqKey: a.Message.UniqKey, Broker: a.Route.Queue.Broker, CommitLogOffset: NoHalf, QueueOffset: NoHalf}
 }
 
-// slowHalf is how long half messages may have taken before a kind that can do without one does without another try.
-const slowHalf = time.Second
+// sendRouted stores a half message in the attempt's queue. When that cannot take it, the topic is looked at again, and if
+// its queues have changed, the attempt goes to the queue that it has now: once.
+func (s *Service) sendRouted(ctx context.Context, a *Attempt, by time.Time) error {
+	err := s.sendHalf(ctx, a, by)
+	if !queueMayBeGone(err) {
+		return err
+	}
+	s.refresh(ctx, a.Kind.Topic, by)
+	routing, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	again, routeErr := s.routing.Route(routing, a.Kind.Destination, selectorInput(&a.Request))
+	if routeErr != nil {
+		return beforeAnything(routeErr)
+	}
+	if again.Queue == a.Route.Queue {
+		return err
+	}
+	s.log.WarnContext(ctx, "half message refused, routed again", "id", a.Request.ID, "topic", a.Kind.Topic,
+		"from", a.Route.Queue.String(), "to", again.Queue.String(), "error", err)
+	a.Route = again
+	return s.sendHalf(ctx, a, by)
+}
 
-// sendHalf stores a half message for the attempt. A try whose reply is missing may have left one behind: it has another
-// UNIQ_KEY than the next, no row will ever name it, and the broker's check-back rolls it back.
-func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
+// queueMayBeGone: the broker does not have the queue, or cannot be reached. A busy one has it.
+func queueMayBeGone(err error) bool {
+	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrNotSent) && !errors.Is(err, ErrBusy)
+}
+
+// sendHalf stores a half message for the attempt, and tries again as long as that can help and there is time. A try whose
+// reply is missing may have left a half message behind: it has another UNIQ_KEY than the next, no row will ever name it, and
+// the broker's check-back rolls it back.
+func (s *Service) sendHalf(ctx context.Context, a *Attempt, by time.Time) error {
 	var err error
-	began := time.Now()
-	for attempt, busy := 0, 0; attempt < s.config.HalfAttempts; {
+	timing, began := &s.config.Timing, time.Now()
+	for try, busy, more := 0, 0, true; more; more = more && time.Now().Before(by) {
 		a.Message = message(a, s.broker.NewUniqKey())
-		if a.Half, err = s.storeHalf(ctx, a.Message); err == nil {
+		if a.Half, err = s.storeHalf(ctx, a.Message, by); err == nil {
 			return nil
 		}
-		pause, patient := BusyPause(busy)
+		pause, patient := timing.Busy(busy)
 		switch {
 		case errors.Is(err, ErrBusy) && patient: // a cold or loaded broker takes more in a moment
-			time.Sleep(pause)
+			time.Sleep(min(pause, time.Until(by)))
 			busy++
-		case a.Kind.Fallback && time.Since(began) > slowHalf:
-			attempt = s.config.HalfAttempts
+		case a.Kind.Fallback && time.Since(began) > timing.SlowHalf:
+			more = false
 		case errors.Is(err, ErrNotSent), errors.Is(err, ErrReplyMissing):
-			attempt++
+			try++
+			more = try < timing.HalfTries
 		default:
-			attempt = s.config.HalfAttempts
+			more = false
 		}
 	}
 	if _, ok := errors.AsType[*Error](err); ok {
@@ -85,8 +101,8 @@ func (s *Service) sendHalf(ctx context.Context, a *Attempt) error {
 	return BrokerUnavailable(err, "no half message could be stored in queue %s: %s; nothing was changed", a.Route.Queue, Why(err))
 }
 
-func (s *Service) storeHalf(ctx context.Context, m Message) (Half, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.HalfTimeout)
+func (s *Service) storeHalf(ctx context.Context, m Message, by time.Time) (Half, error) {
+	ctx, cancel := within(ctx, s.config.Timing.AnswerWithin, by)
 	defer cancel()
 	return s.broker.SendHalf(ctx, m)
 }

@@ -28,6 +28,17 @@ type Kind struct {
 	BodyResult bool // the body is the result; with Outbox only
 }
 
+// Via is how the message of a transaction gets to the broker.
+type Via string
+
+// The ways of a message.
+const (
+	// ViaHalf: a half message is stored before the local transaction runs, and ended after it.
+	ViaHalf Via = "half"
+	// ViaOutbox: the outbox sends a normal message after the COMMIT, off the row.
+	ViaOutbox Via = "outbox"
+)
+
 // DefaultResultLimit bounds the results of kinds that set no limit, and MaxResultLimit what they can set: results stand in
 // rows and answers, and a result that is the message's body has to fit into it.
 const (

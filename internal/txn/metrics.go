@@ -88,6 +88,24 @@ func (m *Metrics) expect(kinds []*Kind) {
 	}
 }
 
+// outcomeLabel is empty for what is only the client's mistake, because no transaction was tried.
+func outcomeLabel(t *Transaction, err error) string {
+	if err != nil {
+		switch code := CodeOf(err); {
+		case decided(err):
+			return "rejected"
+		case code == CodeInvalidRequest, code == CodePayloadTooLarge, code == CodeIdempotencyMismatch:
+			return ""
+		default:
+			return "failed"
+		}
+	}
+	if t.Replayed {
+		return "replayed"
+	}
+	return string(t.State)
+}
+
 var deliveryResults = []string{"delivered", "found", "rerouted", "unconfirmed", "failed"}
 
 func (m *Metrics) observe(kind, stage string, since time.Time) time.Time {

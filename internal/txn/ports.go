@@ -30,9 +30,9 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease) (Lease, bool, error)
 	// Release gives a lease back before its time: nothing of this holder is under way.
 	Release(ctx context.Context, lease Lease) error
-	// AwaitTurn returns true when no earlier row of an ordered, committed one is pending any more, and false when it may take
+	// AwaitHead returns true when no earlier row of an ordered, committed one is pending any more, and false when it may take
 	// longer, or when ctx is done.
-	AwaitTurn(ctx context.Context, t *Transaction) bool
+	AwaitHead(ctx context.Context, t *Transaction) bool
 	// MarkDelivered notes that the broker confirmed the message. It returns at once; the note is written in batches, and
 	// Find and Run of this process see it at once. Marks of ordered rows do not wait for company: others wait for them.
 	MarkDelivered(id string, at time.Time, ordered bool)
@@ -77,6 +77,7 @@ type Outcome struct {
 
 // Undecided takes over attempts whose outcome is not known, and finds it out.
 type Undecided interface {
+	// Add takes an attempt over. When its outcome is known, and it is forgotten, its method Decided is called.
 	Add(a *Attempt)
 	// Find returns an attempt with the id whose outcome is being found out, or nil.
 	Find(id string) *Attempt
@@ -119,10 +120,10 @@ const (
 	ResolutionDelivered
 )
 
-// Deprecated: use Resolution. These names go when their last users have.
+// Verdict is the former name of Resolution, which goes when its last users have.
 type Verdict = Resolution
 
-// Deprecated: use the Resolutions.
+// The former names of the resolutions.
 const (
 	VerdictUndecided = ResolutionUndecided
 	VerdictRollback  = ResolutionRollback

@@ -1,9 +1,6 @@
 package txn
 
-import (
-	"math/rand/v2"
-	"time"
-)
+import "time"
 
 // SendStatus says how safely the broker has stored a message, in RocketMQ's words. A message with any of them is stored,
 // and consumers see it; only SendOK promises what the broker's configuration promises.
@@ -17,17 +14,11 @@ const (
 	SlaveNotAvailable SendStatus = "SLAVE_NOT_AVAILABLE"
 )
 
-// How often a busy broker is waited for, and for how long at most the first time; it doubles with every further one.
-const (
-	busyPauses     = 4
-	firstBusyPause = 100 * time.Millisecond
-)
-
-// BusyPause returns how long to wait before the next try at a broker that was busy so many times before. ok is false when
-// it was waited for often enough.
+// BusyPause is Timing.Busy of the default timing.
 func BusyPause(before int) (pause time.Duration, ok bool) {
-	if before >= busyPauses {
-		return 0, false
-	}
-	return rand.N(firstBusyPause << before), true
+	timing := DefaultTiming()
+	return timing.Busy(before)
 }
+
+// AnswerTimeout is Timing.AnswerWithin of the default timing.
+const AnswerTimeout = 3500 * time.Millisecond

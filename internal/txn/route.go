@@ -3,8 +3,6 @@ package txn
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -68,63 +66,31 @@ type Routing interface {
 	RouteKnown(ctx context.Context, d Destination, in SelectorInput) (Route, error)
 }
 
-// renewTimeout bounds the waiting for a renewed list of queues. A half message is on its way to nowhere, or a lease is
-// running, while it lasts.
-const renewTimeout = 500 * time.Millisecond
-
-// slowLocal is how long a local transaction may take before the topic's queues are looked at again: lists in memory are
-// renewed every few seconds only.
-const slowLocal = time.Second
-
-func (s *Service) route(ctx context.Context, kind *Kind, r Request) (Route, error) {
-	route, err := s.routing.Route(ctx, kind.Destination, selectorInput(r))
-	return route, beforeAnything(err)
+// route picks the queue. Where no half message is needed, the queue need not be writable now: it is picked from those that
+// were known last.
+func (s *Service) route(ctx context.Context, r *submission) (route Route, writable bool, err error) {
+	asking, cancel := within(ctx, s.config.Timing.RouteWithin, r.by.route)
+	defer cancel()
+	kind, in := r.kind, selectorInput(&r.Request)
+	route, err = s.routing.Route(asking, kind.Destination, in)
+	if err == nil || !kind.Fallback && !kind.Outbox || CodeOf(err) != CodeBrokerUnavailable {
+		return route, err == nil, beforeAnything(err)
+	}
+	asking, cancelKnown := within(ctx, s.config.Timing.AcceptedWithin, r.by.route)
+	defer cancelKnown()
+	if known, knownErr := s.routing.RouteKnown(asking, kind.Destination, in); knownErr == nil {
+		return known, false, nil
+	}
+	return route, false, beforeAnything(err)
 }
 
-func selectorInput(r Request) SelectorInput {
+func selectorInput(r *Request) SelectorInput {
 	return SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Payload, Header: r.Header}
 }
 
-// sendRouted stores a half message in the attempt's queue. When that cannot take it, the topic is looked at again, and if
-// its queues have changed, the attempt goes to the queue that it has now: once.
-func (s *Service) sendRouted(ctx context.Context, a *Attempt) error {
-	err := s.sendHalf(ctx, a)
-	if !queueMayBeGone(err) {
-		return err
-	}
-	s.renew(ctx, a.Kind.Topic)
-	again, routeErr := s.route(ctx, a.Kind, a.Request)
-	if routeErr != nil {
-		return routeErr
-	}
-	if again.Queue == a.Route.Queue {
-		return err
-	}
-	s.log.WarnContext(ctx, "half message refused, routed again", "id", a.Request.ID, "topic", a.Kind.Topic,
-		"from", a.Route.Queue.String(), "to", again.Queue.String(), "error", err)
-	a.Route = again
-	return s.sendHalf(ctx, a)
-}
-
-// queueMayBeGone: the broker does not have the queue, or cannot be reached. A busy one has it.
-func queueMayBeGone(err error) bool {
-	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrNotSent) && !errors.Is(err, ErrBusy)
-}
-
-func (s *Service) renew(ctx context.Context, topic string) {
-	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+// refresh lets the topic's queues be looked at again.
+func (s *Service) refresh(ctx context.Context, topic string, by time.Time) {
+	ctx, cancel := within(ctx, s.config.Timing.RefreshWithin, by)
 	defer cancel()
 	s.routing.Refresh(ctx, topic)
-}
-
-// endInQueue makes the message visible, unless its queue was removed since the half message was stored, or may have been:
-// the broker would put the message there all the same, where no consumer finds it.
-func (s *Service) endInQueue(ctx context.Context, a *Attempt, lease Lease) error {
-	if time.Since(a.CreatedAt) > slowLocal {
-		s.renew(ctx, a.Kind.Topic)
-	}
-	if !s.routing.Readable(a.Kind.Topic, a.Route.Queue) {
-		return fmt.Errorf("%w: %w: consumers do not read queue %s of topic %s", ErrNotSent, ErrNoQueue, a.Route.Queue, a.Kind.Topic)
-	}
-	return s.end(ctx, a.Half, DecisionCommit, lease.WriteBefore)
 }

@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"time"
 )
@@ -191,6 +192,15 @@ func (t Timing) Settled() time.Duration { return t.BrokerQueue + t.ProbeMargin }
 // BusyPausesMost is how long a busy broker is waited for, all pauses together.
 func (t Timing) BusyPausesMost() time.Duration { return doubled(t.BusyPause, t.BusyPauses) }
 
+// Busy returns how long to wait before the next try at a broker that was busy so many times before. ok is false when it was
+// waited for often enough.
+func (t *Timing) Busy(before int) (pause time.Duration, ok bool) {
+	if before >= t.BusyPauses {
+		return 0, false
+	}
+	return rand.N(t.BusyPause << before), true
+}
+
 // RerunPausesMost is how long the pauses between the runs of a local transaction are together.
 func (t Timing) RerunPausesMost() time.Duration { return doubled(2*t.RerunPause, t.LocalRuns-1) }
 
@@ -200,16 +210,38 @@ func doubled(first time.Duration, n int) time.Duration { return first * (1<<n - 
 // Budget is how much time the stages of a request have at most. A stage that ends early leaves its time to the later ones;
 // none can take theirs.
 type Budget struct {
-	Replay time.Duration // an earlier request with the same id is looked for
-	Turn   time.Duration // earlier requests of the same ordered shard key are waited for
-	Route  time.Duration // a queue is picked
-	Half   time.Duration // a half message is stored, or the message of a request without a transaction
-	Local  time.Duration // the local transaction runs, as often as it has to, and its outcome is found out
-	End    time.Duration // the half message is ended
+	Replay  time.Duration // an earlier request with the same id is looked for
+	Turn    time.Duration // earlier requests of the same ordered shard key are waited for
+	Route   time.Duration // a queue is picked
+	Half    time.Duration // a half message is stored, or the message of a request without a transaction
+	Runs    time.Duration // the local transaction runs, as often as it has to
+	Outcome time.Duration // and its outcome is found out when the database does not tell it
+	End     time.Duration // the half message is ended
+}
+
+// stages are the times by which the stages of a request have to be over.
+type stages struct {
+	replay, turn, route, half time.Time
+	run                       time.Time // no further run of the local transaction begins that could end later
+	end                       time.Time
+}
+
+// from returns the times of a request that starts now.
+func (b Budget) from(start time.Time) stages {
+	var by stages
+	by.replay = start.Add(b.Replay)
+	by.turn = by.replay.Add(b.Turn)
+	by.route = by.turn.Add(b.Route)
+	by.half = by.route.Add(b.Half)
+	by.run = by.half.Add(b.Runs)
+	by.end = by.run.Add(b.Outcome + b.End)
+	return by
 }
 
 // Total is how long a request takes at most.
-func (b Budget) Total() time.Duration { return b.Replay + b.Turn + b.Route + b.Half + b.Local + b.End }
+func (b Budget) Total() time.Duration {
+	return b.Replay + b.Turn + b.Route + b.Half + b.Runs + b.Outcome + b.End
+}
 
 // Budget returns the time of a request of the kind. It is made for the worst that can happen at each stage.
 func (t Timing) Budget(kind *Kind) Budget {
@@ -218,11 +250,15 @@ func (t Timing) Budget(kind *Kind) Budget {
 		Route:  t.RouteWithin,
 		// A connection is waited for as long as a run may take. Each run has the kind's timeout for itself, because a deadlock
 		// alone takes PostgreSQL a second to see.
-		Local: kind.Timeout + time.Duration(t.LocalRuns)*kind.Timeout + t.RerunPausesMost() + t.HangWithin + t.ConfirmWithin + t.StatementWithin,
-		End:   max(t.HeadWithin+t.LeaseWithin+t.RefreshWithin+t.EndWithin+t.LeaseWithin, t.AbortWithin),
+		Runs:    kind.Timeout + time.Duration(t.LocalRuns)*kind.Timeout + t.RerunPausesMost(),
+		Outcome: t.HangWithin + t.ConfirmWithin + t.StatementWithin,
+		End:     max(t.HeadWithin+t.LeaseWithin+t.RefreshWithin+t.EndWithin+t.LeaseWithin, t.AbortWithin),
 	}
 	if kind.Ordered {
 		b.Turn = kind.Timeout
+	}
+	if kind.Outbox || kind.Fallback { // the queues that were known last are asked for, where none can be used now
+		b.Route += t.AcceptedWithin
 	}
 	if !kind.Outbox {
 		b.Half = t.sending()

@@ -184,14 +184,32 @@ type Request struct {
 // NoHalf is what stands in a row for the offsets of a half message that there is not.
 const NoHalf = -1
 
-// Attempt is one try of one request: the half message that was stored for it, and all that the row needs.
+// Attempt is one try of one request: the half message that was stored for it, or that there is none, and all that the row
+// needs.
 type Attempt struct {
 	Kind        *Kind
 	Request     Request // with its id
 	Fingerprint Fingerprint
 	Route       Route
 	Message     Message
-	Outbox      bool // no half message was stored: the relay sends the message
-	Half        Half // with Outbox: the UniqKey and the broker only, and NoHalf
+	Via         Via
+	Half        Half // with ViaOutbox: the UniqKey and the broker only, and NoHalf
 	CreatedAt   time.Time
+	RunBy       time.Time // its local transaction is run again only if that ends before; zero: no bound
+
+	decided chan struct{} // closed when its unknown outcome is known; nil: it never was unknown
+}
+
+// IsLast says that there is no time to run the local transaction once more: to wait for a connection, and to run it, takes
+// the kind's timeout each at most.
+func (a *Attempt) IsLast(now time.Time) bool {
+	return !a.RunBy.IsZero() && now.Add(2*a.Kind.Timeout).After(a.RunBy)
+}
+
+// Decided ends the waiting of those who ask for the outcome of an attempt that was added to Undecided. It is called once,
+// when the row tells the outcome.
+func (a *Attempt) Decided() {
+	if a.decided != nil {
+		close(a.decided)
+	}
 }

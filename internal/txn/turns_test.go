@@ -18,34 +18,34 @@ func wantCode(t *testing.T, err error, code Code, tooMany bool) {
 }
 
 // One at a time works on a key, first come first served; others keys are not concerned.
-func TestLinesLetOneThrough(t *testing.T) {
+func TestTurnsLetOneThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lines
-		key, other := lineKey{"t", "a"}, lineKey{"t", "b"}
-		if err := l.enter(t.Context(), key, time.Second); err != nil {
+		var l turns
+		key, other := turnKey{"t", "a"}, turnKey{"t", "b"}
+		if err := l.take(t.Context(), key, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		var mu sync.Mutex
 		var order []int
 		for i := range 5 {
 			go func() {
-				if err := l.enter(t.Context(), key, time.Minute); err != nil {
+				if err := l.take(t.Context(), key, time.Minute); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
-				l.leave(key)
+				l.pass(key)
 			}()
 			synctest.Wait()
 		}
-		if err := l.enter(t.Context(), other, time.Second); err != nil {
+		if err := l.take(t.Context(), other, time.Second); err != nil {
 			t.Errorf("another key: %v", err)
 		}
 		if len(order) > 0 {
 			t.Errorf("%v went through beside the first", order)
 		}
-		l.leave(key)
+		l.pass(key)
 		synctest.Wait()
 		for i, n := range order {
 			if i != n {
@@ -53,45 +53,45 @@ func TestLinesLetOneThrough(t *testing.T) {
 				break
 			}
 		}
-		l.leave(other)
+		l.pass(other)
 		if len(order) != 5 || len(l.by) > 0 {
-			t.Errorf("%d went through, and %d lines are left", len(order), len(l.by))
+			t.Errorf("%d went through, and %d keys are left", len(order), len(l.by))
 		}
 	})
 }
 
-func TestLinesAreBounded(t *testing.T) {
+func TestTurnsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lines
-		key := lineKey{"t", "a"}
-		if err := l.enter(t.Context(), key, time.Second); err != nil {
+		var l turns
+		key := turnKey{"t", "a"}
+		if err := l.take(t.Context(), key, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		gone, leave := context.WithCancel(t.Context())
-		errs := make(chan error, maxLine)
-		for i := range maxLine {
+		errs := make(chan error, maxWaiting)
+		for i := range maxWaiting {
 			ctx := t.Context()
 			if i == 0 {
 				ctx = gone
 			}
-			go func() { errs <- l.enter(ctx, key, time.Second) }()
+			go func() { errs <- l.take(ctx, key, time.Second) }()
 		}
 		synctest.Wait()
-		wantCode(t, l.enter(t.Context(), key, time.Second), CodeOverloaded, true)
+		wantCode(t, l.take(t.Context(), key, time.Second), CodeOverloaded, true)
 		leave()
 		wantCode(t, <-errs, CodeConflict, false)
 		begin := time.Now()
-		for range maxLine - 1 {
+		for range maxWaiting - 1 {
 			wantCode(t, <-errs, CodeOverloaded, false)
 		}
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("they waited %s, want the timeout of a second", took)
 		}
-		l.leave(key)
+		l.pass(key)
 		if len(l.by) > 0 {
-			t.Errorf("%d lines are left", len(l.by))
+			t.Errorf("%d keys are left", len(l.by))
 		}
-		if err := l.enter(t.Context(), key, time.Second); err != nil {
+		if err := l.take(t.Context(), key, time.Second); err != nil {
 			t.Errorf("after all have gone: %v", err)
 		}
 	})
