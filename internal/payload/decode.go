@@ -13,12 +13,13 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// decodeError says what keeps a text from being decoded, and where.
+// decodeError says why a text cannot be decoded, and where.
 type decodeError struct{ pointer, message string }
 
 func (e *decodeError) Error() string { return strings.TrimSpace(e.pointer + " " + e.message) }
 
-// decode returns the value with its numbers as json.Number. Names that are there twice, and what is not UTF-8, are errors.
+// decode returns the value with its numbers as json.Number. Names that occur twice in an object, and bytes that are not
+// UTF-8, are errors.
 func decode(text []byte) (any, error) {
 	decoder := jsontext.NewDecoder(bytes.NewReader(text))
 	value, err := decodeValue(decoder)
@@ -100,7 +101,7 @@ func decodeNumber(decoder *jsontext.Decoder, text string) (any, error) {
 			exponent = txn.MaxExponent + 1
 		}
 	}
-	// Exact arithmetic costs time with the digits that a number stands for: 1e999999 has a million.
+	// Exact arithmetic costs time for each digit, and 1e999999 has a million.
 	if len(text) > txn.MaxNumberLength || exponent > txn.MaxExponent || exponent < -txn.MaxExponent {
 		return nil, &decodeError{string(decoder.StackPointer()), "is a number with too many digits: at most " +
 			strconv.Itoa(txn.MaxNumberLength) + " characters and an exponent of at most " + strconv.Itoa(txn.MaxExponent) + " are checked"}

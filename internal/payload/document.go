@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Document returns the schema as one JSON document: the file as it stands, or, where it refers to other files, with these in
-// its $defs and the references to them changed. A schema with base URIs or anchors of its own is returned as it stands.
+// Document returns the schema as one JSON document. It is the file itself; if the file refers to others, those are in
+// its $defs and the references are changed. A schema with base URIs or anchors of its own stays unchanged.
 func (s *Schema) Document() json.RawMessage { return s.document }
 
-// bundle makes one document of the files, of which the named one is the schema.
+// bundle makes one document out of the files. The named file is the schema.
 func bundle(name string, files map[string][]byte) (json.RawMessage, error) {
 	if len(files) == 1 {
 		return files[name], nil
@@ -46,7 +46,7 @@ func bundle(name string, files map[string][]byte) (json.RawMessage, error) {
 	return json.Marshal(root)
 }
 
-// refInto is a reference in one of the files, as it is in the document that has them all.
+// refInto returns a reference of one file as it has to be in the document of all files.
 func refInto(root, file, ref string) (string, bool) {
 	base, err := url.Parse("/" + file)
 	if err != nil {
@@ -63,7 +63,8 @@ func refInto(root, file, ref string) (string, bool) {
 	return "#/$defs/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name) + target.Fragment, true
 }
 
-// rewrite changes all references of a decoded schema in place; false when it has what a plain reference does not find.
+// rewrite changes all references of a decoded schema in place. It returns false if the schema has base URIs or anchors,
+// because plain references do not find those.
 func rewrite(value any, change func(ref string) (string, bool)) bool {
 	switch v := value.(type) {
 	case map[string]any:

@@ -14,7 +14,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// MaxErrors is how many errors of one payload are told.
+// MaxErrors bounds the reported errors of one payload.
 const MaxErrors = 50
 
 // fieldErrors lists the errors at the leaves, the ones that a client can act on.
@@ -66,8 +66,8 @@ func gather(causes []*jsonschema.ValidationError) []txn.FieldError {
 	return list
 }
 
-// alternatives tells the errors of the one form whose type the value has, if it is one: those of the others would only
-// confuse.
+// alternatives returns the errors of the one alternative whose type the value has, if there is exactly one. Errors of
+// the others would only confuse.
 func alternatives(e *jsonschema.ValidationError) []txn.FieldError {
 	var near []*jsonschema.ValidationError
 	for _, cause := range e.Causes {
@@ -103,7 +103,7 @@ func pointer(location []string) string {
 	return text.String()
 }
 
-// message says what the schema wants. It names values of the schema only, never of the payload.
+// message says what the schema requires. It names values of the schema, never of the payload.
 func message(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -131,7 +131,7 @@ func message(k jsonschema.ErrorKind) string {
 	}
 }
 
-// bound is the message for what is too small, too large, too few or too many.
+// bound returns the message for a value that is too small, too large, too short or too long.
 func bound(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Minimum:

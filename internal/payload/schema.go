@@ -1,7 +1,7 @@
-// Package payload checks payloads against JSON Schema. It imports txn only.
+// Package payload checks payloads against JSON Schema. It imports only txn.
 //
-// Schemas are files in one directory; a reference to anything outside of it is refused when the schema is compiled, and
-// nothing is ever fetched. Formats are asserted. Numbers are compared exactly, however many digits they have.
+// Schemas are files in one directory. Compile refuses references to anything outside of it, so nothing is ever fetched.
+// Formats are asserted. Numbers are compared exactly, however many digits they have.
 package payload
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// scheme is that of the URLs which stand for files of the directory.
+// scheme is the scheme of the URLs that stand for files of the directory.
 const scheme = "schema"
 
 // Schema is a compiled schema. It is safe for concurrent use.
@@ -50,7 +50,7 @@ func Compile(dir fs.FS, name string) (*Schema, error) {
 	return &Schema{compiled, document}, nil
 }
 
-// MustCompile is Compile for a schema that the binary holds: that one is wrong is a mistake in the code.
+// MustCompile is Compile for a schema in the binary. It panics on a wrong one, because that is a mistake in the code.
 func MustCompile(dir fs.FS, name string) *Schema {
 	s, err := Compile(dir, name)
 	if err != nil {
@@ -71,7 +71,7 @@ func compileError(err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// loader reads the files of one directory, and keeps what it has read.
+// loader reads the files of one directory, and remembers them.
 type loader struct {
 	dir  fs.FS
 	read map[string][]byte
@@ -98,9 +98,9 @@ func (l loader) Load(location string) (any, error) {
 	return value, nil
 }
 
-// Validate returns what is wrong with the payload, sorted by pointer: at most MaxErrors, and one more that tells how
-// many are left out. The messages hold no values of the payload. An object with the same name twice is wrong whatever
-// the schema says, because consumers would not agree on which value counts.
+// Validate returns what is wrong with the payload, sorted by pointer: at most MaxErrors, and one more that says how
+// many were left out. The messages have no values of the payload, because they end up in logs. An object with the same
+// name twice is wrong whatever the schema says, because consumers would not agree on the value.
 func (s *Schema) Validate(payload json.RawMessage) []txn.FieldError {
 	value, err := decode(payload)
 	if err != nil {

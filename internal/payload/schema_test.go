@@ -108,7 +108,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What the payload holds is in no message: they end up in logs and in the answers of others.
+// No message has values of the payload, because messages end up in logs.
 func TestMessagesHoldNoValues(t *testing.T) {
 	s := mustCompile(t, `{"items":{"anyOf":[{"format":"email","type":"string","maxLength":3,"pattern":"^x$","enum":["y"]},
 		{"type":"number","maximum":3,"multipleOf":7},{"type":"boolean","const":false}]}}`)

@@ -18,8 +18,8 @@ func (r *Router) acceptedOf(ctx context.Context, v *view, d txn.Destination, liv
 	return a, a.guard(v.topic, keeps, time.Now())
 }
 
-// Keeps is the text by which a change of the selector of ordered messages is known: of java_hash the topic's
-// orderTopicConf is a part.
+// Keeps returns a text that changes when the selector of ordered messages changes. For java_hash it includes the
+// topic's orderTopicConf, because that decides about queues, too.
 func Keeps(d txn.Destination, order string) string {
 	if d.Keeps == "" || order == "" {
 		return d.Keeps
@@ -27,9 +27,9 @@ func Keeps(d txn.Destination, order string) string {
 	return d.Keeps + " over " + order
 }
 
-// acceptedList returns the topic's accepted list. The first use of a topic that has none records the live one, when no
-// broker of the topic is missing, and the first use of one without a selector of ordered messages records that. One asks
-// the database at a time, and the others share what it is told.
+// acceptedList returns the topic's accepted list. The first use of a topic without a list records the live queues, if
+// no broker of the topic is missing. The first use of a list without a selector of ordered messages records that
+// selector. One caller at a time asks the database, and the others share the answer.
 func (r *Router) acceptedList(ctx context.Context, v *view, live []txn.Queue, keeps string) (*acceptance, error) {
 	if a := v.accepted.Load(); a != nil && (keeps == "" || a.Selector != "") {
 		return a, nil
@@ -57,7 +57,7 @@ func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue, ke
 	}
 	list, ok := lists[v.topic]
 	if ok && (keeps == "" || list.Selector != "") {
-		return r.keep(ctx, v, list), nil
+		return r.adopt(ctx, v, list), nil
 	}
 	if !ok {
 		if err := r.complete(ctx, v.topic, live); err != nil {
@@ -69,14 +69,14 @@ func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue, ke
 		return nil, unknownLists(v.topic, err)
 	}
 	r.log.InfoContext(ctx, "a topic's queues are its first accepted list", "topic", v.topic, "version", list.Version, "queues", Describe(list.Queues))
-	return r.keep(ctx, v, list), nil
+	return r.adopt(ctx, v, list), nil
 }
 
 func unknownLists(topic string, err error) error {
 	return txn.DatabaseUnavailable(err, "the database did not tell which queues of topic %s are accepted (on_change: refuse)", topic)
 }
 
-// complete refuses to take a list for the topic's own in which a broker is missing.
+// complete refuses a list in which a broker of the topic is missing, because it would become the topic's accepted list.
 func (r *Router) complete(ctx context.Context, topic string, live []txn.Queue) error {
 	if len(live) == 0 {
 		return txn.BrokerUnavailable(nil, "topic %s has no queue that can be used, and no accepted list (on_change: refuse)", topic)
@@ -92,8 +92,8 @@ func (r *Router) complete(ctx context.Context, topic string, live []txn.Queue) e
 	return nil
 }
 
-// keep makes the list the one in use, unless a newer one is known.
-func (r *Router) keep(ctx context.Context, v *view, list txn.AcceptedQueues) *acceptance {
+// adopt makes this list the one in use, unless the router knows a newer one.
+func (r *Router) adopt(ctx context.Context, v *view, list txn.AcceptedQueues) *acceptance {
 	next := &acceptance{AcceptedQueues: list, from: time.Now().Add(list.Pause)}
 	for {
 		known := v.accepted.Load()
@@ -112,7 +112,7 @@ func (r *Router) keep(ctx context.Context, v *view, list txn.AcceptedQueues) *ac
 	}
 }
 
-// poll takes over what operators have accepted.
+// poll reads the lists that operators have accepted, and adopts them.
 func (r *Router) poll(ctx context.Context) {
 	var topics []string
 	for _, topic := range r.Topics() {
@@ -131,6 +131,6 @@ func (r *Router) poll(ctx context.Context) {
 		return
 	}
 	for topic, list := range lists {
-		r.keep(ctx, r.views[topic], list)
+		r.adopt(ctx, r.views[topic], list)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/txsvc/txsvc/migrations"
 )
 
-// told is what name servers tell, in the test's hands.
+// told is the state of the name servers, which the test sets.
 type told struct {
 	Broker
 	mu     sync.Mutex
@@ -100,8 +100,8 @@ func wantRefused(t *testing.T, err error, code txn.Code, detail string) {
 	}
 }
 
-// TestFirstUse: the first list is one from which no broker is known to be missing; it then holds for every replica, also
-// for one that sees less, and with the database out of reach.
+// TestFirstUse: a list from which no broker is missing becomes the first accepted one. Then all replicas use it, also
+// one that sees fewer brokers, and one that cannot reach the database.
 func TestFirstUse(t *testing.T) {
 	t.Parallel()
 	store := &cutOff{Store: newStore(t)}
@@ -194,8 +194,8 @@ func TestAcceptanceIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestAnotherSelector: a replica whose ordered messages would be routed by another selector than the accepted one refuses
-// them, and so does the one before it when the other is accepted; nobody routes any before the pause is over.
+// TestAnotherSelector: a replica refuses ordered messages when its selector is not the accepted one. When its selector
+// is accepted, the replicas with the old one refuse them. No replica routes any before the pause is over.
 func TestAnotherSelector(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -6,7 +6,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// BenchmarkRoute is what a message pays for its queue, without and with an accepted list.
+// BenchmarkRoute measures how long it takes to route a message, without and with an accepted list.
 func BenchmarkRoute(b *testing.B) {
 	for _, onChange := range []txn.OnChange{txn.OnChangeRemap, txn.OnChangeRefuse} {
 		b.Run(string(onChange), func(b *testing.B) {

@@ -19,10 +19,10 @@ func (r *Router) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 // NewUniqKey returns a fresh UNIQ_KEY.
 func (r *Router) NewUniqKey() string { return r.broker.NewUniqKey() }
 
-// Choose picks a living queue for a message whose own was removed. It asks the selector of the message's kind, which also
-// has the payload, but neither selector_arg nor headers: they are not kept. When it cannot choose without them, or the kind
-// is not configured any more, the shard key is hashed. The accepted list does not count: no key keeps a queue that is
-// gone.
+// Choose picks a live queue for a message whose own queue was removed. It asks the selector of the message's kind. The
+// selector gets the payload, but neither selector_arg nor headers, because the row does not have them. When the
+// selector cannot choose without them, or the kind is not configured any more, Choose hashes the shard key. It ignores
+// the accepted list, because the message's queue is gone anyway.
 func (r *Router) Choose(ctx context.Context, m txn.Message) (txn.Route, error) {
 	var live []txn.Queue
 	var err error

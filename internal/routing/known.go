@@ -6,7 +6,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// remember keeps a list that is not empty.
+// remember stores the live queues, unless there are none.
 func (v *view) remember(live []txn.Queue) {
 	if last := v.last.Load(); last == nil || !same(*last, live) {
 		kept := live
@@ -14,8 +14,8 @@ func (v *view) remember(live []txn.Queue) {
 	}
 }
 
-// RouteKnown implements txn.Routing: it is Route by the list of queues that was known last, or is accepted, whether they can
-// be written now or not.
+// RouteKnown implements txn.Routing. It is Route by the live queues that were known last, or by the accepted ones,
+// whether they can be written now or not.
 func (r *Router) RouteKnown(ctx context.Context, d txn.Destination, in txn.SelectorInput) (txn.Route, error) {
 	v := r.views[d.Topic]
 	if v == nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Broker is what routing needs of RocketMQ.
+// Broker gives the router what it needs from RocketMQ.
 type Broker interface {
-	// Queues returns the topic's live queues, which can be written and are read, sorted: the same slice for as long as they are the same. It answers from memory
-	// once the topic is known, and keeps that fresh. The error is an *txn.Error; it wraps txn.ErrNoQueue when it is known that
-	// there is none.
+	// Queues returns the topic's live queues, sorted; the slice stays the same as long as the queues do. Once the topic
+	// is known, the answer comes from memory, which is refreshed in the background. The error is an *txn.Error; it
+	// wraps txn.ErrNoQueue when the topic is known to have no queue.
 	Queues(ctx context.Context, topic string) ([]txn.Queue, error)
-	// JavaQueues returns the list from which producers in Java choose, whether its queues can be used or not: the same slice
-	// for as long as they are the same. The error is an *txn.Error.
+	// JavaQueues returns the list from which producers in Java choose, whether its queues can be used or not; the slice
+	// stays the same as long as the queues do. The error is an *txn.Error.
 	JavaQueues(ctx context.Context, topic string) (txn.JavaQueues, error)
 	// Topic returns what name servers know of the topic's brokers.
 	Topic(ctx context.Context, topic string) (txn.TopicLayout, error)
@@ -36,12 +36,12 @@ type Broker interface {
 	NewUniqKey() string
 }
 
-// Store keeps the accepted lists.
+// Store has the accepted lists.
 type Store interface {
 	// AcceptedQueues returns the lists of those of the topics that have one.
 	AcceptedQueues(ctx context.Context, topics []string) (map[string]txn.AcceptedQueues, error)
-	// AcceptFirst records the list of a topic that has none, and the selector of its ordered messages where none is recorded,
-	// unless it is empty. It returns what is recorded then.
+	// AcceptFirst records a list for a topic that has none, and a selector of its ordered messages if none is recorded
+	// and this one is not empty. It returns what is recorded afterwards.
 	AcceptFirst(ctx context.Context, topic string, queues []txn.Queue, selector string) (txn.AcceptedQueues, error)
 }
 
@@ -51,7 +51,7 @@ const (
 	storeWithin = 3 * time.Second // for one question to the database
 )
 
-// Config says what there is to route.
+// Config lists the topics, and the destinations of all kinds.
 type Config struct {
 	Topics map[string]txn.Destination // of the configuration, by name
 	Kinds  []*txn.Kind
@@ -71,7 +71,7 @@ type Router struct {
 	missing *prometheus.GaugeVec
 }
 
-// New returns a Router and registers its metrics. Run has to be running for changes to be noticed.
+// New returns a Router and registers its metrics. The Router notices changes only while Run is running.
 func New(config Config, broker Broker, store Store, reg prometheus.Registerer, log *slog.Logger) *Router {
 	r := &Router{
 		broker: broker, store: store, log: log, config: config, views: make(map[string]*view), kinds: make(map[string]*txn.Kind),
@@ -93,7 +93,7 @@ func New(config Config, broker Broker, store Store, reg prometheus.Registerer, l
 	return r
 }
 
-// add makes the topic's view, or tells it of one more destination.
+// add makes the topic's view, or adds a destination to it.
 func (r *Router) add(topic string, d txn.Destination) {
 	v := r.views[topic]
 	if v == nil {
@@ -118,7 +118,7 @@ func (r *Router) Route(ctx context.Context, d txn.Destination, in txn.SelectorIn
 	return route, err
 }
 
-// route also tells among how many queues the selector chose.
+// route also returns the number of queues among which the selector chose.
 func (r *Router) route(ctx context.Context, d txn.Destination, in txn.SelectorInput) (txn.Route, int, error) {
 	v := r.views[d.Topic]
 	if v == nil {
@@ -143,8 +143,9 @@ func (r *Router) route(ctx context.Context, d txn.Destination, in txn.SelectorIn
 	}
 }
 
-// choose asks the selector, by the list that is the destination's: the live one, the accepted one, or that of producers in
-// Java. It does not look whether the queue can be used. n tells among how many queues the selector chose.
+// choose asks the selector, with the list that the destination uses: live queues, accepted queues, or those of
+// producers in Java. It does not check that the queue can be used. n is the number of queues among which the selector
+// chose.
 func (r *Router) choose(ctx context.Context, v *view, d txn.Destination, in txn.SelectorInput, live []txn.Queue) (route txn.Route, n int, err error) {
 	java := txn.JavaQueues{Queues: live}
 	if d.Java {
@@ -160,7 +161,7 @@ func (r *Router) choose(ctx context.Context, v *view, d txn.Destination, in txn.
 	if err != nil {
 		return txn.Route{}, 0, err
 	}
-	if java.Order != "" { // it says by itself which queues there are, whichever brokers are away
+	if java.Order != "" { // the order topic's own list, whichever brokers are away
 		route, err = d.Selector.Select(java.Queues, in)
 		return route, len(java.Queues), err
 	}
@@ -171,7 +172,7 @@ func (r *Router) choose(ctx context.Context, v *view, d txn.Destination, in txn.
 func (r *Router) look(ctx context.Context, v *view) ([]txn.Queue, error) {
 	live, err := r.broker.Queues(ctx, v.topic)
 	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
-		return nil, err // nothing is known: that is no change
+		return nil, err // no list is no change
 	}
 	if err == nil {
 		v.remember(live)
@@ -211,7 +212,7 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 }
 
-// watch notices changes also where no messages come.
+// watch notices changes of topics that get no messages.
 func (r *Router) watch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
@@ -221,7 +222,7 @@ func (r *Router) watch(ctx context.Context) {
 		switch accepted := v.accepted.Load(); {
 		case accepted == nil:
 		case err != nil && !errors.Is(err, txn.ErrNoQueue):
-			r.missing.DeleteLabelValues(topic) // nobody knows
+			r.missing.DeleteLabelValues(topic) // unknown now
 		default:
 			r.missing.WithLabelValues(topic).Set(float64(len(without(accepted.now(time.Now()), live))))
 		}

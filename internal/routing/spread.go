@@ -48,7 +48,7 @@ type Distribution struct {
 	Refused map[string]int // how many, by why
 }
 
-// LaneShare is what went to one lane.
+// LaneShare counts the messages of one lane.
 type LaneShare struct {
 	Lane   string
 	Keys   int
@@ -58,13 +58,13 @@ type LaneShare struct {
 	Skew, Chi2, P float64
 }
 
-// QueueShare is what went to one queue.
+// QueueShare counts the messages of one queue.
 type QueueShare struct {
 	Queue txn.Queue
 	Keys  int
 }
 
-// Distribution returns what was counted.
+// Distribution returns the counts.
 func (s *Spread) Distribution() Distribution {
 	d := Distribution{Keys: s.keys, Refused: s.refused}
 	for lane, counts := range s.groups {
@@ -105,7 +105,7 @@ func chiSquareTail(x float64, degrees int) float64 {
 }
 
 // Moved returns the share of n made-up shard keys that the selector sends to another queue when the list changes, and
-// whether it can be told: not every selector chooses by the shard key alone.
+// false when the selector does not choose by the shard key alone.
 func Moved(s txn.Selector, before, after []txn.Queue, keys []string) (share float64, ok bool) {
 	moved := 0
 	for _, key := range keys {

@@ -28,7 +28,7 @@ func TestChiSquareTail(t *testing.T) {
 	}
 }
 
-// byChance sends each message anywhere, so that its spread is what the statistic is about.
+// byChance sends each message to a random queue, so its spread is the one that the statistic assumes.
 type byChance struct{ random *rand.Rand }
 
 func (byChance) Name() string { return "by_chance" }
@@ -37,7 +37,7 @@ func (s byChance) Select(queues []txn.Queue, _ txn.SelectorInput) (txn.Route, er
 	return txn.Route{Queue: queues[s.random.IntN(len(queues))]}, nil
 }
 
-// TestEvenSpreadIsToldFromAnUnevenOne: of even spreads as many look uneven as p says; a hot key is seen.
+// TestEvenSpreadIsToldFromAnUnevenOne: of even spreads, the share that looks uneven is p; a hot key shows.
 func TestEvenSpreadIsToldFromAnUnevenOne(t *testing.T) {
 	s := byChance{rand.New(rand.NewPCG(1, 2))}
 	uneven := 0

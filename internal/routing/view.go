@@ -10,7 +10,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// view is what is known of one topic.
+// view has what the router knows about one topic.
 type view struct {
 	topic           string
 	remaps, refuses bool // whether there are destinations of either kind
@@ -20,14 +20,15 @@ type view struct {
 	accepted        atomic.Pointer[acceptance]
 }
 
-// sighting is a list of live queues, and since when it is that.
+// sighting is a list of live queues, and the time since when it is that list.
 type sighting struct {
 	queues    []txn.Queue
 	changedAt time.Time // zero for the first one
 	before    int       // how many there were
 }
 
-// notice keeps the list, and returns the one before when that differs. Of several that see a change at once, one is told.
+// notice stores the list. It returns the one before if that differs, and to one caller only when several see the change
+// at once.
 func (v *view) notice(queues []txn.Queue, now time.Time) (before []txn.Queue, changed bool) {
 	for {
 		known := v.live.Load()
@@ -68,8 +69,8 @@ func (a *acceptance) now(now time.Time) []txn.Queue {
 
 func (a *acceptance) pausing(now time.Time) bool { return now.Before(a.from) && len(a.Previous) > 0 }
 
-// guard refuses all ordered messages of a topic while their selector is another one than the accepted one, and while one
-// that was accepted waits for its pause: no two replicas send one key to different queues at the same time.
+// guard refuses all ordered messages of a topic while their selector is not the accepted one, and until the pause after
+// an acceptance is over. So no two replicas send one key to different queues at the same time.
 func (a *acceptance) guard(topic, keeps string, now time.Time) error {
 	switch {
 	case a.Selector != keeps:
@@ -84,8 +85,8 @@ func (a *acceptance) guard(topic, keeps string, now time.Time) error {
 	return nil
 }
 
-// choose lets the selector choose from the accepted list. While another one is about to take its place, keys that it
-// moves are refused.
+// choose lets the selector choose from the accepted list. While a new list waits for the end of its pause, choose
+// refuses the keys that would move.
 func (a *acceptance) choose(s txn.Selector, in txn.SelectorInput, now time.Time) (txn.Route, int, error) {
 	if !a.pausing(now) {
 		route, err := s.Select(a.Queues, in)

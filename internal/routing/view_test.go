@@ -34,7 +34,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestChangeIsToldOnce: of those that see another list, one is told what was there before.
+// TestChangeIsToldOnce: when several callers see another list, one of them gets the list before.
 func TestChangeIsToldOnce(t *testing.T) {
 	v := &view{topic: "t"}
 	now := time.Now()
@@ -64,8 +64,9 @@ func TestChangeIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestPauseRefusesWhatMoves: while a newly accepted list waits, the keys that both lists send to one queue go on, and
-// the others are refused; no key is sent to different queues by those who know of it and those who do not.
+// TestPauseRefusesWhatMoves: during the pause of a newly accepted list, keys that both lists send to the same queue go
+// on, and the others are refused. So replicas that know the new list and those that do not never send a key to
+// different queues.
 func TestPauseRefusesWhatMoves(t *testing.T) {
 	hash, err := selector.New(selector.Spec{Type: selector.TypeHash})
 	if err != nil {

@@ -14,8 +14,8 @@ var commands = []string{
 	"SAVEPOINT", "SECURITY", "SELECT", "SET", "SHOW", "START", "TABLE", "TRUNCATE", "UNLISTEN", "UPDATE", "VACUUM", "VALUES", "WITH",
 }
 
-// unknown says that no statement begins with the word, or nothing. An empty one is no word: only an opening parenthesis
-// can stand there.
+// unknown returns a message when no statement begins with the word, and "" otherwise. An empty lead means that the
+// statement begins with no word; then only an opening parenthesis is allowed.
 func unknown(lead string, parenthesis bool) string {
 	switch {
 	case lead == "" && parenthesis, slices.Contains(commands, lead):
@@ -29,7 +29,8 @@ func unknown(lead string, parenthesis bool) string {
 	return "no statement of PostgreSQL begins with " + lead
 }
 
-// outside tells the statements that PostgreSQL refuses in a transaction, by their words outside of parentheses.
+// outside returns a message for statements that PostgreSQL refuses in a transaction. It looks at the words outside of
+// parentheses.
 func outside(words []string) string {
 	object := second(words)
 	concurrently := slices.Contains(words, "CONCURRENTLY")

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Whatever the text: an error has a place in it, and a statement is clean. A text without parameters comes back as it is
-// when it is parsed again, so splitting has found the ends that it will find the next time.
+// For any text, an error has a place in it, and a statement is clean. A text without parameters stays the same when it
+// is parsed again, so splitting finds the same ends each time.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`insert into t values (@id, @payload->>'a'); select @shard_key`, `select E'\'' 'a' ; $a$;$a$ /* /* */ */ -- x`, `a <@ @payload, b@>c, =@id`,

@@ -58,7 +58,8 @@ var pieces = []piece{
 // between may stand between any two tokens.
 var between = []string{" ", "\n", " /* ; ' @nobody */ ", " -- ; $$ \" @id\n", "/* /* ' */ ; */", "\t-- x\r\n"}
 
-// Statements are put together from pieces, so what each must give is known; PostgreSQL says whether Parse found them.
+// Statements are put together from pieces with known results, so PostgreSQL's answers show whether Parse has found
+// them.
 func TestParseAgreesWithPostgres(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), stacktest.NewDatabase(t))
 	if err != nil {
@@ -124,8 +125,8 @@ func run(t *rapid.T, conn *pgx.Conn, s Statement) []string {
 	return texts
 }
 
-// What is refused as no statement, or as one that runs outside of transactions, PostgreSQL refuses for that reason; what is
-// let pass it does not.
+// Statements that Parse refuses as unknown, or as not allowed in a transaction, are refused by PostgreSQL for the same
+// reason. Statements that pass are not.
 func TestCommandsAgreeWithPostgres(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), stacktest.NewDatabase(t))
 	if err != nil {

@@ -17,7 +17,8 @@ var refused = map[string]string{
 	"DEALLOCATE": leavesBehind, "LOAD": leavesBehind,
 }
 
-// refusal says why a statement is refused, or nothing. lead is its first word, words are those outside of parentheses.
+// refusal says why a statement is refused, and returns "" for one that is allowed. lead is its first word; words are
+// those outside of parentheses.
 func refusal(lead string, words []string) string {
 	if why, ok := refused[lead]; ok {
 		return lead + why
@@ -47,7 +48,7 @@ func refusal(lead string, words []string) string {
 	return ""
 }
 
-// refusedSet lets pass what ends with the transaction: SET CONSTRAINTS and SET LOCAL of a setting.
+// refusedSet allows settings that end with the transaction: SET CONSTRAINTS, and SET LOCAL of a setting.
 func refusedSet(words []string) string {
 	scope := second(words)
 	if scope == "LOCAL" {

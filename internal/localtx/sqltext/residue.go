@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// xactLock is what to use in place of a lock of the session.
+// xactLock is the advice for a lock of the session.
 const xactLock = "; use pg_advisory_xact_lock, whose lock ends with the transaction"
 
-// lasting are functions whose effect outlasts the transaction, and what to say of them.
+// lasting has the functions whose effect outlasts the transaction, with the message for each.
 var lasting = map[string]string{
 	"pg_advisory_lock": leavesBehind + xactLock, "pg_advisory_lock_shared": leavesBehind + xactLock,
 	"pg_try_advisory_lock": leavesBehind + xactLock, "pg_try_advisory_lock_shared": leavesBehind + xactLock,
@@ -22,7 +22,8 @@ const (
 	dropped     = "; use CREATE TEMPORARY TABLE with ON COMMIT DROP"
 )
 
-// residue finds what a statement would leave behind in the session, as far as its text shows, and returns where and why.
+// residue looks for the part of a statement that would leave something behind in the session, as far as the text shows
+// it, and returns its place and the reason.
 func residue(text string, tokens []token) (offset int, reason string) {
 	for i, t := range tokens[:max(len(tokens)-1, 0)] {
 		if tokens[i+1].kind != opening {
@@ -78,7 +79,7 @@ func argument(text string, tokens []token, n int) (found []string) {
 	return found
 }
 
-// wordsOutside are the words that stand outside of parentheses, in upper case.
+// wordsOutside returns the words outside of parentheses, in upper case.
 func wordsOutside(text string, tokens []token) (words []string) {
 	depth := 0
 	for _, t := range tokens {
@@ -96,7 +97,7 @@ func wordsOutside(text string, tokens []token) (words []string) {
 	return words
 }
 
-// residueOf looks at statements whose own words say that something stays.
+// residueOf finds statements that by their own words leave something behind.
 func residueOf(words []string) string {
 	if len(words) == 0 {
 		return ""
@@ -123,7 +124,7 @@ func isRelation(word string) bool { return word == "TABLE" || word == "VIEW" || 
 
 func isTemporary(word string) bool { return word == "TEMP" || word == "TEMPORARY" }
 
-// follow says whether the words stand one after the other.
+// follow reports whether the words begin with these, one after the other.
 func follow(words []string, row ...string) bool {
 	for i := range words {
 		if i+len(row) <= len(words) && slices.Equal(words[i:i+len(row)], row) {

@@ -11,8 +11,8 @@ type Query struct {
 	Main string // the rest
 }
 
-// Query takes the statement apart. It is false for a statement that returns no rows, or whose rows PostgreSQL does not
-// take in a WITH (CALL, SHOW, EXPLAIN, SELECT INTO).
+// Query takes the statement apart. It returns false for a statement that returns no rows, and for one that PostgreSQL
+// does not allow in a WITH (CALL, SHOW, EXPLAIN, SELECT INTO).
 func (s Statement) Query() (Query, bool) {
 	tokens, err := tokensOf(s.Text)
 	if err != nil {
@@ -48,8 +48,8 @@ func upper(text string, t token) string {
 // mains are the words with which the statement behind a WITH can begin.
 var mains = []string{"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"}
 
-// mainOf returns the index of the token at which the statement proper begins: the first, or what follows the queries of
-// its WITH. That is one of a few words, or a parenthesis that follows another.
+// mainOf returns the index of the token at which the statement proper begins: the first token, or the one behind the
+// queries of its WITH. That token is one of a few words, or an opening parenthesis behind a closing one.
 func mainOf(text string, tokens []token) int {
 	if len(tokens) == 0 || upper(text, tokens[0]) != "WITH" {
 		return 0
@@ -89,7 +89,8 @@ func returnsRows(text string, tokens []token) bool {
 	}
 }
 
-// hasWord looks for a key word outside of parentheses; those of it that matter are reserved, so it is no column's name.
+// hasWord looks for a key word outside of parentheses. The words that matter here are reserved, so none is the name of
+// a column.
 func hasWord(text string, tokens []token, key string) bool {
 	return slices.Contains(wordsOutside(text, tokens), key)
 }

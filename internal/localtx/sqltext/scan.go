@@ -168,8 +168,8 @@ func (s *scanner) quoted(quote byte) error {
 	return s.errorAt(begin, "this %c is not closed", quote)
 }
 
-// escaped passes an E'…' string from its quote on: a backslash takes the meaning from what follows it. Such a string
-// goes on after a line break (section 4.1.2.1 of PostgreSQL's manual), under the same rules.
+// escaped passes an E'…' string from its quote on: a backslash escapes the next character. Such a string goes on after
+// a line break (section 4.1.2.1 of PostgreSQL's manual), under the same rules.
 func (s *scanner) escaped() error {
 	begin := s.at
 	for s.at++; s.at < len(s.text); s.at++ {
@@ -268,7 +268,7 @@ func (s *scanner) name() string {
 	return s.text[begin:s.at]
 }
 
-// number passes a number with all that is glued to it: what is wrong with it is for PostgreSQL to say.
+// number passes a number and everything that directly follows it. PostgreSQL refuses it if it is wrong.
 func (s *scanner) number() {
 	for isWordStart(s.peek(0)) || isDigit(s.peek(0)) || s.peek(0) == '.' {
 		s.at++

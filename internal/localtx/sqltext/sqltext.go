@@ -1,6 +1,6 @@
 // Package sqltext reads the SQL of a local transaction: it splits the text into statements and turns named parameters
 // into PostgreSQL's positional ones. It knows PostgreSQL's lexical rules (chapter 4.1, with standard_conforming_strings
-// on), not its grammar. It imports nearest.
+// on), not its grammar. It imports only nearest.
 //
 // A named parameter is written @name. In PostgreSQL @ is an operator character as well, so a parameter is only read
 // where a token can begin: after a space, a comma or an opening bracket. Where @name could be read in two ways, the text
@@ -25,8 +25,8 @@ const (
 	SelectorArg = "selector_arg" // jsonb, NULL when the request has none
 )
 
-// types gives the SQL type of every parameter. It stands in the text, because PostgreSQL could not tell what
-// $1->>'order_id' is.
+// types has the SQL type of each parameter. The type becomes part of the text, because PostgreSQL cannot infer it from
+// $1->>'order_id'.
 var types = map[string]string{ID: "text", ShardKey: "text", Payload: "jsonb", LocalArg: "jsonb", SelectorArg: "jsonb"}
 
 const known = "@id, @shard_key, @payload, @local_arg, @selector_arg"
@@ -49,9 +49,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
 }
 
-// Parse splits the text at semicolons outside of quotes and parentheses. Refused, with an *Error, are: a text without a
-// statement, unknown and positional parameters, what is not closed, what is no statement of PostgreSQL, and statements that
-// begin or end transactions, cannot be part of one, or leave something behind in the session.
+// Parse splits the text at semicolons outside of quotes and parentheses. It refuses, with an *Error, a text without a
+// statement, unknown and positional parameters, quotes and parentheses that are not closed, and words that begin no
+// statement of PostgreSQL. It also refuses statements that begin or end transactions, cannot be part of one, or leave
+// something behind in the session.
 func Parse(sql string) ([]Statement, error) {
 	p, err := parse(sql)
 	if err != nil {
@@ -83,9 +84,9 @@ func parse(sql string) (*parser, error) {
 	return p, nil
 }
 
-// Locate returns the line and the column, as in an Error, at which a character of a statement's Text stands in the text that
-// Parse made it of. Statements count from 0, characters from 1, as PostgreSQL counts them. What lies outside is taken for the
-// statement's begin.
+// Locate returns the line and the column, as in an Error, of a character of a statement's Text in the text that Parse
+// was given. Statements count from 0, characters from 1, as PostgreSQL counts them. A character outside of the text is
+// taken for the statement's begin.
 func Locate(sql string, statement, character int) (line, column int) {
 	p, err := parse(sql)
 	if err != nil || statement >= len(p.statements) {
@@ -169,7 +170,7 @@ func (p *parser) take(t token) error {
 	return nil
 }
 
-// append adds a token, with what stands between it and the one before.
+// append adds a token, with the text between it and the token before.
 func (p *parser) append(t token, text string) {
 	d := &p.current
 	if d.tokens > 0 {

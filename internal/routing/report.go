@@ -12,8 +12,8 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Preview says where a message would go now. Nothing is sent. Errors are *txn.Error, those that the message would get
-// among them.
+// Preview returns the queue to which a message would go now, and sends nothing. Errors are *txn.Error, among them those
+// that the message would get.
 func (r *Router) Preview(ctx context.Context, q txn.RouteQuery) (txn.RoutePreview, error) {
 	d, ok := r.config.Topics[q.Topic]
 	if q.Kind != "" {
@@ -53,7 +53,7 @@ func (r *Router) TopicQueues(ctx context.Context, topic string) (txn.TopicQueues
 	var accepted []txn.Queue
 	if v.refuses {
 		a, err := r.acceptedList(ctx, v, live, "")
-		if err != nil && txn.CodeOf(err) != txn.CodeBrokerUnavailable { // there is none to tell of
+		if err != nil && txn.CodeOf(err) != txn.CodeBrokerUnavailable { // then there is no list
 			return txn.TopicQueues{}, err
 		}
 		if a != nil {
@@ -76,7 +76,7 @@ func (r *Router) kindsOf(topic string) []txn.KindRouting {
 	return list
 }
 
-// states merges what name servers and the accepted list say of each queue.
+// states merges, for each queue, the answers of name servers and the accepted list.
 func states(layout txn.TopicLayout, accepted []txn.Queue) []txn.QueueState {
 	by := make(map[txn.Queue]*txn.QueueState)
 	of := func(q txn.Queue) *txn.QueueState {
@@ -106,13 +106,13 @@ func states(layout txn.TopicLayout, accepted []txn.Queue) []txn.QueueState {
 type Health struct {
 	// Err says that no message can be routed. Its text is fit for clients.
 	Err error
-	// Degraded says that some keys are refused, or that the topic has queues which are not used.
+	// Degraded is true when some keys are refused, or when the topic has queues that are not used.
 	Degraded bool
 	Detail   string
 }
 
-// Health looks at the topic, of the configuration. A topic can be used as long as one message can be routed. Where a
-// selector refuses, the accepted queues count, and keys of those that are missing are told of.
+// Health looks at a topic of the configuration. A topic can be used as long as one message can be routed. If a selector
+// has on_change: refuse, the accepted queues count, and the text names those that are missing.
 func (r *Router) Health(ctx context.Context, topic string) Health {
 	h := r.health(ctx, r.views[topic])
 	h = r.javaHealth(ctx, r.views[topic], h)
@@ -135,7 +135,7 @@ func detail(err error) string {
 	return err.Error()
 }
 
-// with adds what is not as it should be.
+// with adds a degraded reason.
 func (h Health) with(why string) Health {
 	h.Degraded = true
 	if e, ok := errors.AsType[*txn.Error](h.Err); ok {
@@ -148,7 +148,8 @@ func (h Health) with(why string) Health {
 	return h
 }
 
-// javaHealth tells of keys that are refused because producers in Java choose a queue for them that cannot be used.
+// javaHealth adds a degraded reason when keys are refused because producers in Java choose a queue for them that cannot
+// be used.
 func (r *Router) javaHealth(ctx context.Context, v *view, h Health) Health {
 	live := v.live.Load()
 	if !v.java || live == nil || len(live.queues) == 0 {
@@ -159,7 +160,7 @@ func (r *Router) javaHealth(ctx context.Context, v *view, h Health) Health {
 		return h.with(detail(err))
 	}
 	gone := without(java.Queues, live.queues)
-	if len(gone) == 0 || v.refuses && java.Order == "" { // the accepted list counts, and was told of
+	if len(gone) == 0 || v.refuses && java.Order == "" { // the accepted list counts, and has its reason already
 		return h
 	}
 	return h.with(fmt.Sprintf("producers in Java choose among %s, of which %s cannot be used now", Describe(java.Queues), Describe(gone)))
