@@ -72,7 +72,7 @@ func TestBrokerWithAccessControl(t *testing.T) {
 	}
 }
 
-// refusedWithout wants the same to be refused with a wrong key, and without one.
+// refusedWithout checks that the same request is refused with a wrong key, and without a key.
 func refusedWithout(t *testing.T, stack *devstack.Stack, topic, broker string) {
 	t.Helper()
 	for _, keys := range [][2]string{{adminUser, "wrong"}, {"", ""}} {

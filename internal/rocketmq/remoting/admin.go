@@ -10,11 +10,11 @@ import (
 	"github.com/txsvc/txsvc/internal/pause"
 )
 
-// topicPoll is how often CreateTopic looks whether name servers know the topic.
+// topicPoll is the time between two looks of CreateTopic whether name servers know the topic.
 const topicPoll = 20 * time.Millisecond
 
-// CreateTopic creates a topic with that many queues on every master, or changes
-// it, and waits until the name servers' route says so. ctx bounds all of it.
+// CreateTopic creates a topic with that many queues on every master, or changes it, and waits until the name servers'
+// route has it. ctx bounds all of this.
 func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) error {
 	masters, err := c.names.fetchMasters(ctx)
 	if err != nil {
@@ -40,8 +40,8 @@ func topicRequest(topic string, share QueueData) *request {
 	}}
 }
 
-// ChangeTopic sets what one master has of a topic, whose Broker it names: its
-// queues and its permission. It does not wait until name servers know.
+// ChangeTopic sets the queues and the permission that one master, share.Broker, has for a topic. It does not wait until
+// name servers know.
 func (c *Client) ChangeTopic(ctx context.Context, topic string, share QueueData) error {
 	_, err := c.callBroker(ctx, share.Broker, topicRequest(topic, share), time.Time{})
 	return err
@@ -95,22 +95,22 @@ func (c *Client) DeleteTopic(ctx context.Context, topic string) error {
 	return c.ForgetTopic(ctx, topic)
 }
 
-// ForgetTopic removes a topic from the name servers alone. A broker that has it tells them again, within 60 s.
+// ForgetTopic removes a topic from the name servers only. A broker that has the topic registers it again within 60 s.
 func (c *Client) ForgetTopic(ctx context.Context, topic string) error {
 	return c.names.askAll(ctx, &request{op: "forget topic", code: codeForgetTopic, header: fieldList{{fieldTopic, topic}}})
 }
 
-// TopicConfig is what a broker itself has of a topic.
+// TopicConfig is a broker's own configuration of a topic.
 type TopicConfig struct {
 	QueueData
 	Attributes map[string]string // that differ from their defaults, for example cleanup.policy
 }
 
-// Compacted says that the broker keeps the last message of each key, and none without keys.
+// Compacted reports whether the broker retains only the last message of each key, and takes no messages without keys.
 func (c *TopicConfig) Compacted() bool { return c.Attributes["cleanup.policy"] == "COMPACTION" }
 
-// TopicConfig asks a broker itself what it has of a topic (GET_TOPIC_CONFIG, since RocketMQ 5.0). Nothing is a BrokerError
-// with CodeTopicNotExist.
+// TopicConfig asks a broker for its own configuration of a topic (GET_TOPIC_CONFIG, since RocketMQ 5.0). When the
+// broker does not have the topic, the error is a BrokerError with CodeTopicNotExist.
 func (c *Client) TopicConfig(ctx context.Context, broker, topic string) (TopicConfig, error) {
 	req := &request{op: "topic's configuration", code: codeTopicConfig, header: fieldList{{fieldTopic, topic}}}
 	reply, err := c.callBroker(ctx, broker, req, time.Time{})

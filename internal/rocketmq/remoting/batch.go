@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// MaxBatch is how many messages a broker can store as one batch: it counts them
-// in a signed 16-bit number (CommitLog.asyncPutMessages), and beyond that spoils
-// the queue's offsets without refusing anything.
+// MaxBatch is the largest number of messages that a broker can store as one batch. The broker counts them in a signed
+// 16-bit number (CommitLog.asyncPutMessages). It does not refuse more, but more spoil the queue's offsets.
 const MaxBatch = 1<<15 - 1
 
-// batchMessageFixed is what a message takes in a batch beside its body and its
-// properties: size 4, magic 4, checksum 4, flag 4, body length 4, properties
-// length 2.
+// batchMessageFixed is the size of a message in a batch without its body and its properties: size 4, magic 4, checksum
+// 4, flag 4, body length 4, properties length 2.
 const batchMessageFixed = 22
 
-// BatchMessage is one message of a batch. Delays and half messages have no place
-// there: brokers store such a message at once, and as it is.
+// BatchMessage is one message of a batch. It cannot be delayed or be a half message, because brokers store a batch's
+// messages at once and as they are.
 type BatchMessage struct {
 	UniqKey    string     // message id, see the function UniqKey; required
 	Properties Properties // the user's and KEYS, TAGS, …; the client adds its own
@@ -26,7 +24,7 @@ type BatchMessage struct {
 	Flag       int32 // the application's own
 }
 
-// BatchRequest are messages for one queue, in their order.
+// BatchRequest has messages for one queue, in their order.
 type BatchRequest struct {
 	Topic       string
 	QueueID     int
@@ -35,10 +33,9 @@ type BatchRequest struct {
 	WriteBefore time.Time // see the package comment; no limit when zero
 }
 
-// SendBatch stores the messages on a broker, one after the other in the queue:
-// all of them or none (SEND_BATCH_MESSAGE). Errors are as those of Send. What the
-// result says of a message is said of the first. The broker's limit of a message's
-// size (maxMessageSize) holds for the sum of their Size.
+// SendBatch stores the messages on a broker, one after the other in the queue: all of them or none
+// (SEND_BATCH_MESSAGE). Errors are like those of Send. The result describes the first message. The broker's limit of a
+// message's size (maxMessageSize) applies to the sum of their Size.
 func (c *Client) SendBatch(ctx context.Context, broker string, b *BatchRequest) (SendResult, error) {
 	req, err := c.batchRequest(broker, b)
 	if err != nil {
@@ -47,7 +44,7 @@ func (c *Client) SendBatch(ctx context.Context, broker string, b *BatchRequest) 
 	return c.send(ctx, broker, b.Topic, b.Messages[0].UniqKey, req, b.WriteBefore)
 }
 
-// SendBatchOneWay is SendBatch as SendOneWay is Send.
+// SendBatchOneWay is to SendBatch what SendOneWay is to Send.
 func (c *Client) SendBatchOneWay(broker string, b *BatchRequest) error {
 	req, err := c.batchRequest(broker, b)
 	if err != nil {
@@ -63,13 +60,12 @@ func (c *Client) batchRequest(broker string, b *BatchRequest) (*request, error) 
 	}
 	h := &sendHeader{
 		group: c.cfg.Group, broker: broker, topic: b.Topic, queue: b.QueueID, batch: true, born: bornAt(b.BornAt),
-		properties: Properties{{"WAIT", "true"}}, // of the batch: answer when it is flushed as the broker is configured to
+		properties: Properties{{"WAIT", "true"}}, // of the batch: the broker answers when it has flushed as configured
 	}
 	return &request{op: op, code: codeSendBatch, header: h, body: b.encode()}, nil
 }
 
-// check refuses what the wire cannot carry, and what a broker would take and
-// spoil.
+// check refuses batches that the wire cannot carry, and those that a broker would take and spoil.
 func (b *BatchRequest) check() error {
 	if len(b.Messages) == 0 || len(b.Messages) > MaxBatch {
 		return fmt.Errorf("%w: batch of %d messages", ErrInvalid, len(b.Messages))
@@ -91,7 +87,7 @@ func (m *BatchMessage) properties() Properties {
 	return append(m.Properties[:len(m.Properties):len(m.Properties)], Property{PropUniqKey, m.UniqKey})
 }
 
-// Size is what the message takes in a batch, in bytes.
+// Size returns the bytes that the message takes in a batch.
 func (m *BatchMessage) Size() int {
 	size := batchMessageFixed + len(m.Body)
 	for _, p := range m.properties() {

@@ -50,7 +50,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// One-way sends arrive and are not answered. The broker's threads take them in any order, so each is waited for.
+// One-way sends arrive and are not answered. The test waits for each, because the broker's threads take them in any
+// order.
 func TestOneWaySends(t *testing.T) {
 	codecs(t, func(t *testing.T, c *Client) {
 		topic, broker, reader := newTopic(t, c, 2), anyBroker(t, c), newClient(t, nil)
@@ -95,13 +96,13 @@ func TestBatchIsRefusedWhole(t *testing.T) {
 	assertQueue(t, c, topic, 0, 0)
 }
 
-// A batch may take all of the broker's limit, and Size tells what that is.
+// A batch may be as large as the broker's limit, and Size computes its size.
 func TestLargestBatch(t *testing.T) {
 	const limit = 4 << 20
 	c := newClient(t, nil)
 	topic, broker := newTopic(t, c, 1), anyBroker(t, c)
 	b := batchOf(topic, 0, 2)
-	b.Messages[0].Body = nil // of which Size would count
+	b.Messages[0].Body = nil // whose Size would count
 	b.Messages[0].Body = make([]byte, limit-b.Messages[0].Size()-b.Messages[1].Size())
 	if _, err := c.SendBatch(t.Context(), broker, b); err != nil {
 		t.Fatal(err)

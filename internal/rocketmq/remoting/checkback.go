@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// Checkback is a broker's question what became of a half message's local
-// transaction. The broker asks about a new copy each time: an END_TRANSACTION
-// must name the copy's offsets given here, and say that it answers a check-back.
-// There is no answer for "not yet": the broker asks again.
+// Checkback is a broker's question about the outcome of a half message's local transaction. The broker asks about a new
+// copy each time, so an END_TRANSACTION must name the copy's offsets given here, and say that it answers a check-back.
+// For "not yet" there is no answer; the broker asks again.
 type Checkback struct {
 	Broker          string // name, to which the END_TRANSACTION goes
 	Addr            string
@@ -25,18 +24,17 @@ type Checkback struct {
 	OffsetMsgID     string // the copy's
 	CommitLogOffset int64  // the copy's
 	HalfQueueOffset int64  // the copy's; tranStateTableOffset on the wire
-	Times           int    // how often the broker has asked before, as far as it says
+	Times           int    // how often the broker has asked before; 0 if it does not say
 	Message         Message
 }
 
-// OnCheckback sets the handler of check-backs, before Start. It is called by
-// several goroutines (Config.CheckbackLimit); its context ends with the client. A
-// panic in it is logged, and the broker asks again.
+// OnCheckback sets the handler of check-backs; call it before Start. Several goroutines call the handler
+// (Config.CheckbackLimit); its context ends with the client. A panic in it is logged, and the broker asks again.
 func (c *Client) OnCheckback(handle func(ctx context.Context, cb Checkback)) {
 	c.checkbacks.handle = handle
 }
 
-// onRequest takes what brokers ask of us; a connection's reader calls it.
+// onRequest handles a broker's request. A connection's reader calls it.
 func (c *Client) onRequest(conn *conn, f Frame) {
 	if f.Code == codeCheckTransaction {
 		cb, err := decodeCheckback(conn, &f)
@@ -103,7 +101,7 @@ func (cs *checkbacks) start(ctx context.Context) {
 	}
 }
 
-// offer never blocks: with too many waiting, the broker will ask again.
+// offer never blocks. It drops a check-back when too many wait, because the broker asks again.
 func (cs *checkbacks) offer(ctx context.Context, cb Checkback) {
 	cs.received.Add(1)
 	select {
@@ -136,8 +134,8 @@ func (cs *checkbacks) call(ctx context.Context, cb Checkback) {
 	cs.handle(ctx, cb)
 }
 
-// drain stops the handlers after what they are doing, and waits for them until
-// ctx ends. Waiting check-backs are left to the group's other members.
+// drain stops the handlers after their present check-backs, and waits for them until ctx ends. Other members of the
+// group will be asked about those that wait.
 func (cs *checkbacks) drain(ctx context.Context) error {
 	close(cs.stop)
 	done := make(chan struct{})

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Config are a client's settings. Nameservers and Group are required; the zero
-// value of everything else is replaced by the default given here.
+// Config has a client's settings. Nameservers and Group are required. Every other zero value is replaced by the default
+// given here.
 type Config struct {
 	Nameservers []string // host:port; tried in turn
-	Group       string   // producer group, of this service alone
+	Group       string   // producer group, used by no other service
 	ClientID    string   // unique per process; default address@pid#random
 	AccessKey   string   // with SecretKey: requests are signed
 	SecretKey   string
@@ -29,13 +29,13 @@ type Config struct {
 
 	DialTimeout     time.Duration // 3 s
 	ReplyTimeout    time.Duration // of calls whose context has no deadline; 5 s
-	WriteTimeout    time.Duration // until a socket that takes no bytes is given up; 3 s
+	WriteTimeout    time.Duration // after which a socket that takes no bytes is given up; 3 s
 	AckTimeout      time.Duration // TCP_USER_TIMEOUT, on Linux; 3 s
 	RefreshEvery    time.Duration // of routes and of the brokers' list; 10 s
 	HeartbeatEvery  time.Duration // 10 s
 	MaxQueuedBytes  int           // waiting to be written, per connection; 64 MiB
 	CheckbackLimit  int           // check-backs handled at a time; 16
-	CheckbackQueued int           // and how many more may wait; beyond, they are dropped: the broker asks again; 4096
+	CheckbackQueued int           // that wait; more are dropped, because the broker asks again; 4096
 }
 
 func (cfg *Config) setDefaults() error {
@@ -93,7 +93,7 @@ type Client struct {
 	fetching singleflight.Group
 	routes   atomic.Pointer[map[string]*Route] // replaced, never changed
 	links    atomic.Pointer[map[string]*link]  // by broker name; replaced, never changed
-	mu       sync.Mutex                        // for replacing them, and for what follows
+	mu       sync.Mutex                        // guards their replacement, and the fields below
 	vanished map[share]time.Time               // since when name servers miss a broker's share of a topic
 	started  bool
 	closed   bool
@@ -139,10 +139,9 @@ func (c *Client) ClientID() string { return c.cfg.ClientID }
 // Group returns the producer group.
 func (c *Client) Group() string { return c.cfg.Group }
 
-// Start finds the master brokers and connects to them, in the background for
-// good. It returns after the first attempt at each, or at the end of ctx; that
-// neither name server nor broker can be reached yet is not an error, but seen in
-// Status. OnCheckback must have been called before.
+// Start finds the master brokers and connects to them; the background keeps them connected until Close. Start returns
+// after the first attempt at each, or when ctx ends. It is no error if no name server or broker can be reached yet;
+// Status shows that. Call OnCheckback before.
 func (c *Client) Start(ctx context.Context) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -178,9 +177,8 @@ func waitFor(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// Close tells all brokers that this producer is gone, waits for running
-// check-back handlers, and closes all connections. ctx bounds the waiting; the
-// error says what was left undone, but everything is closed in any case.
+// Close unregisters this producer from all brokers, waits for running check-back handlers, and closes all connections.
+// ctx bounds the waiting. The error says which of this failed; everything is closed in any case.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closed {
@@ -199,8 +197,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return err
 }
 
-// unregister says goodbye to all connected brokers, so that their check-backs
-// go to other members of the group from now on.
+// unregister removes this producer from all connected brokers, so that they send check-backs to other members of the
+// group from now on.
 func (c *Client) unregister(ctx context.Context) error {
 	req := &request{op: "unregister", code: codeUnregister, header: fieldList{
 		{"clientID", c.cfg.ClientID}, {"producerGroup", c.cfg.Group},
@@ -211,7 +209,7 @@ func (c *Client) unregister(ctx context.Context) error {
 		go func() {
 			conn, err := l.conn()
 			if err != nil {
-				errs <- nil // nobody to tell
+				errs <- nil // not connected
 				return
 			}
 			_, err = callConn(ctx, conn, req, time.Time{})
@@ -225,7 +223,7 @@ func (c *Client) unregister(ctx context.Context) error {
 	return failed
 }
 
-// callConn makes an error of an answer other than success.
+// callConn sends a request and waits. An answer other than success becomes a BrokerError.
 func callConn(ctx context.Context, conn *conn, req *request, writeBefore time.Time) (Frame, error) {
 	reply, err := conn.call(ctx, req, writeBefore)
 	if err != nil {
@@ -234,7 +232,7 @@ func callConn(ctx context.Context, conn *conn, req *request, writeBefore time.Ti
 	return reply, answer(req.op, conn.addr, &reply)
 }
 
-// callBroker is callConn by the broker's name.
+// callBroker is callConn for the broker with this name.
 func (c *Client) callBroker(ctx context.Context, broker string, req *request, writeBefore time.Time) (Frame, error) {
 	l := (*c.links.Load())[broker]
 	if l == nil {

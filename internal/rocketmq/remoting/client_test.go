@@ -46,8 +46,8 @@ func TestThousandCallsAtATime(t *testing.T) {
 	group.Wait()
 }
 
-// sendThrottled sends again what the broker has put off: with a thousand at a
-// time on a loaded machine, its flow control is part of the deal.
+// sendThrottled repeats a message that the broker's flow control has refused, because a thousand at a time are too many
+// on a loaded machine.
 func sendThrottled(t *testing.T, c *Client, broker string, m *SendRequest) (sent SendResult, err error) {
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		sent, err = c.Send(t.Context(), broker, m)
@@ -114,7 +114,7 @@ func TestRoute(t *testing.T) {
 	if err := other.CreateTopic(t.Context(), topic, 5); err != nil { // grows
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func() error { // the first client hears of it by itself
+	eventually(t, 10*time.Second, func() error { // the first client notices by itself
 		route, err := c.Route(t.Context(), topic)
 		if err == nil && route.Queues[0].Writable() != 5 {
 			err = fmt.Errorf("got %+v, want 5 queues", route)
@@ -141,8 +141,8 @@ func TestDeletedTopicIsForgotten(t *testing.T) {
 	})
 }
 
-// A deleted topic is noticed without any message to it: the name server lists
-// the broker, and not its topic.
+// The client notices a deleted topic without a message to it, because the name server lists the broker and not its
+// topic.
 func TestDeletedTopicIsNoticedWithoutTraffic(t *testing.T) {
 	c := newClient(t, func(cfg *Config) { cfg.RefreshEvery = 200 * time.Millisecond })
 	topic := newTopic(t, c, 1)
@@ -174,8 +174,7 @@ func TestClosedClient(t *testing.T) {
 	}
 }
 
-// Some calls are cancelled at any moment; the others on the same connection must
-// not notice.
+// Some calls are cancelled at random moments. The others on the same connection must not notice.
 func TestCancelledCallsHarmNobody(t *testing.T) {
 	c := newClient(t, nil)
 	topic, broker := newTopic(t, c, 4), anyBroker(t, c)
@@ -227,11 +226,11 @@ func TestMQAdminFindsUs(t *testing.T) {
 	}
 }
 
-// Three name servers that swallow everything stand before the real one.
+// Three name servers that answer nothing come before the real one.
 func TestSilentNameserversAreLeftBehind(t *testing.T) {
 	var silent []string
 	for range 3 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing: the kernel does
+		listener, err := net.Listen("tcp", "127.0.0.1:0") // only the kernel accepts
 		if err != nil {
 			t.Fatal(err)
 		}

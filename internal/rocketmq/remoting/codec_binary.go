@@ -24,7 +24,7 @@ func appendBinaryHeader(w *fieldWriter, opaque int32, req *request) {
 	binary.BigEndian.PutUint32(w.buf[mark:], uint32(len(w.buf)-mark-4))
 }
 
-// decodeBinaryHeader copies header once, as a string that all values share.
+// decodeBinaryHeader copies header once, into a string that all values share.
 func decodeBinaryHeader(header []byte) (Frame, error) {
 	if len(header) < binaryFixed {
 		return Frame{}, fmt.Errorf("%w: binary header of %d bytes", ErrFrame, len(header))
@@ -54,8 +54,8 @@ func decodeBinaryHeader(header []byte) (Frame, error) {
 	return frame, nil
 }
 
-// binaryReader takes length-prefixed texts off the front of a text. Lengths are
-// signed in RocketMQ; a negative one is as bad as one that is too long.
+// binaryReader takes length-prefixed texts off the front of a text. Lengths are signed in RocketMQ, so it refuses
+// negative ones like those that are too long.
 type binaryReader struct {
 	text string
 	bad  bool

@@ -26,9 +26,9 @@ func appendJSONHeader(w *fieldWriter, opaque int32, req *request) {
 	w.buf = append(w.buf, '}', '}')
 }
 
-// decodeJSONHeader reads a header. Brokers answer in JSON unless they are started
-// with -Drocketmq.serialize.type=ROCKETMQ, whatever the request's codec was, so
-// this is on the fast path; what scanJSONHeader does not know goes the long way.
+// decodeJSONHeader reads a header. It is on the fast path, because brokers answer in JSON whatever the request's codec
+// was, unless they are started with -Drocketmq.serialize.type=ROCKETMQ. Headers that scanJSONHeader cannot read go to
+// encoding/json.
 func decodeJSONHeader(header []byte) (Frame, error) {
 	if frame, ok := scanJSONHeader(string(header)); ok {
 		return frame, nil
@@ -36,7 +36,7 @@ func decodeJSONHeader(header []byte) (Frame, error) {
 	return unmarshalJSONHeader(header)
 }
 
-// unmarshalJSONHeader reads any JSON that Java's RemotingCommand may become.
+// unmarshalJSONHeader reads any JSON that Java's RemotingCommand can be encoded as.
 func unmarshalJSONHeader(header []byte) (Frame, error) {
 	var h struct {
 		Code      int                `json:"code"`
@@ -64,8 +64,8 @@ func unmarshalJSONHeader(header []byte) (Frame, error) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSONText appends s as the inside of a JSON string. Bytes that are not
-// UTF-8 become the replacement character, as Java makes of them too.
+// appendJSONText appends s as the inside of a JSON string. Bytes that are not UTF-8 become the replacement character,
+// as in Java.
 func appendJSONText(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]

@@ -17,7 +17,7 @@ type connOptions struct {
 	credentials  *credentials // nil: requests are not signed
 	dialTimeout  time.Duration
 	replyTimeout time.Duration // of calls whose context has no deadline
-	writeTimeout time.Duration // the connection is given up when the socket takes nothing for so long
+	writeTimeout time.Duration // after which the connection is given up when the socket takes nothing
 	ackTimeout   time.Duration // the same for the peer's TCP acknowledgements
 	maxQueued    int           // bytes
 	// onRequest gets the peer's own requests. The reader calls it, so it must not block.
@@ -25,15 +25,14 @@ type connOptions struct {
 	counters  *counters
 }
 
-// counters count over all connections of a client.
+// counters are shared by all connections of a client.
 type counters struct {
 	framesWritten, writes, framesRead atomic.Int64
 }
 
-// conn is one connection to a broker or name server, shared by any number of
-// concurrent calls. One goroutine writes, taking all waiting frames at once; one
-// reads, and hands replies to the calls by their opaque. It breaks once and for
-// all; who wants another one dials again.
+// conn is one connection to a broker or name server, shared by any number of concurrent calls. One goroutine writes all
+// waiting frames at once. Another one reads, and gives each reply to its call by the opaque. A conn that is broken
+// stays broken; callers dial a new one.
 type conn struct {
 	broker string // its name; empty for name servers
 	addr   string
@@ -51,8 +50,8 @@ type conn struct {
 	err     error
 }
 
-// call is one request waiting for its reply. Whoever removes it from pending,
-// and only he, completes it; then it may be reused.
+// call is one request that waits for its reply. Only the goroutine that removes it from pending completes it; then it
+// may be reused.
 type call struct {
 	done   chan struct{} // capacity 1
 	timer  *time.Timer   // stopped, or nil
@@ -87,9 +86,8 @@ func newConn(broker, addr string, socket net.Conn, opts *connOptions) *conn {
 	return c
 }
 
-// call sends a request and waits for its reply, whatever its code. The end of
-// ctx ends the wait only. A request that cannot be written before writeBefore
-// (unless zero) is not written at all.
+// call sends a request and returns its reply, whatever its code. The end of ctx only ends the wait. A request that
+// cannot be written before writeBefore (unless zero) is not written at all.
 func (c *conn) call(ctx context.Context, req *request, writeBefore time.Time) (Frame, error) {
 	if err := ctx.Err(); err != nil {
 		return Frame{}, notSent(req.op, c.addr, err)
@@ -101,8 +99,7 @@ func (c *conn) call(ctx context.Context, req *request, writeBefore time.Time) (F
 	return c.wait(ctx, req.op, ca)
 }
 
-// wait waits for the outcome of an enqueued request: until ctx ends, and when
-// that has no deadline for replyTimeout at most.
+// wait waits for the outcome of an enqueued request until ctx ends; if ctx has no deadline, replyTimeout at most.
 func (c *conn) wait(ctx context.Context, op string, ca *call) (Frame, error) {
 	if cause := c.await(ctx, ca); cause != nil {
 		if kind := c.abandon(ca); kind != nil {
@@ -119,9 +116,8 @@ func (c *conn) wait(ctx context.Context, op string, ca *call) (Frame, error) {
 	return reply, nil
 }
 
-// await returns nil when the outcome has arrived, else why it was not waited for
-// any longer. The timer belongs to the call: a context made for each call costs
-// more than the rest of waiting.
+// await returns nil when the outcome has arrived, and otherwise the reason for the end of the wait. The timer belongs
+// to the call, because a context for each call costs more than the rest of waiting.
 func (c *conn) await(ctx context.Context, ca *call) error {
 	var expired <-chan time.Time
 	if _, limited := ctx.Deadline(); !limited {
@@ -143,8 +139,8 @@ func (c *conn) await(ctx context.Context, ca *call) error {
 	}
 }
 
-// oneWay queues a request, or a reply to the peer's request, that gets no
-// answer. It does not wait until it is written.
+// oneWay queues a request that gets no answer, or a reply to the peer's request. It does not wait until the frame is
+// written.
 func (c *conn) oneWay(req *request, writeBefore time.Time) error {
 	if req.flag&flagReply == 0 {
 		req.flag |= flagOneWay
@@ -155,8 +151,8 @@ func (c *conn) oneWay(req *request, writeBefore time.Time) error {
 	return nil
 }
 
-// enqueue encodes the request behind those that wait already, and registers its
-// call unless it gets no answer.
+// enqueue encodes the request behind those that wait already. It registers a call for it, unless the request gets no
+// answer.
 func (c *conn) enqueue(req *request, writeBefore time.Time) (*call, error) {
 	if c.opts.credentials != nil && req.flag&flagReply == 0 {
 		signed := *req
@@ -190,7 +186,7 @@ func (c *conn) enqueue(req *request, writeBefore time.Time) (*call, error) {
 	return ca, nil
 }
 
-// nextOpaque returns a number that no waiting call has.
+// nextOpaque returns a number that no pending call has.
 func (c *conn) nextOpaque() int32 {
 	for {
 		c.opaque = (c.opaque + 1) & 0x7fffffff
@@ -200,8 +196,7 @@ func (c *conn) nextOpaque() int32 {
 	}
 }
 
-// abandon gives up a call and tells whether it may have been sent, or nil when
-// its outcome has just arrived.
+// abandon gives up a call. It returns ErrNotSent or ErrReplyMissing, or nil when the outcome has just arrived.
 func (c *conn) abandon(ca *call) (kind error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +207,7 @@ func (c *conn) abandon(ca *call) (kind error) {
 	if ca.taken {
 		return ErrReplyMissing
 	}
-	return ErrNotSent // the writer leaves frames out whose call is gone
+	return ErrNotSent // because the writer leaves out frames whose call is gone
 }
 
 // take removes a call from the pending ones; nil when it is gone already.
@@ -256,8 +251,8 @@ func readError(err error) error {
 	return fmt.Errorf("reading: %w", err)
 }
 
-// fail breaks the connection: what was not written never will be, and all calls
-// get their errors. Only the first cause counts.
+// fail breaks the connection: frames that were not written never will be, and all calls get their errors. Only the
+// first cause counts.
 func (c *conn) fail(cause error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -296,8 +291,8 @@ func (c *conn) close() {
 	c.loops.Wait()
 }
 
-// discardUnsent makes Close throw away what the kernel has not sent yet, so that
-// it cannot reach the peer after the calls were told that it is lost.
+// discardUnsent makes Close throw away the bytes that the kernel has not sent yet. Otherwise they could reach the peer
+// after their calls have failed.
 func discardUnsent(socket net.Conn) {
 	if tcp, ok := socket.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// peer is the other end of a connection, driven by the test: it does what no
-// broker can be made to do at a chosen moment.
+// peer is the other end of a connection, driven by the test. It can do things at a chosen moment that no broker can be
+// made to do.
 type peer struct {
 	t      *testing.T
 	socket *net.TCPConn
@@ -83,7 +83,7 @@ func (p *peer) write(req *request, opaque int32) {
 	}
 }
 
-// pending is a call going on in the background.
+// pending is a call in the background.
 type pending chan error
 
 func start(ctx context.Context, c *conn, body string, writeBefore time.Time) pending {
@@ -227,8 +227,8 @@ func TestWriteBeforePassesInTheQueue(t *testing.T) {
 	last.want(t)
 }
 
-// A frame shares its batch with a large one that the socket is slow to take: the
-// time limit passes while the batch is being written.
+// A frame shares its batch with a large one that the socket takes slowly. So its time limit passes while the batch is
+// being written.
 func TestWriteBeforePassesWhileWriting(t *testing.T) {
 	c, p := newPeer(t, nil)
 	blocked, body := block(t, c)
@@ -337,8 +337,8 @@ func TestUnknownRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// The bytes that go out are whole frames in order, whatever is written at a time
-// and whatever is dropped between, and a frame of which a byte went out is whole.
+// The bytes that go out are whole frames in order, however many bytes are written at a time and whichever frames are
+// dropped. A frame of which one byte went out is written whole.
 func TestBatchKeepsFramesWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b batch
@@ -361,7 +361,7 @@ func TestBatchKeepsFramesWhole(t *testing.T) {
 			b.consume(n)
 			drop := rapid.SliceOfN(rapid.Int32Range(0, 8), 0, 2).Draw(t, "dropped")
 			first := !b.partial
-			b.keep(func(f *queuedFrame) bool {
+			b.filter(func(f *queuedFrame) bool {
 				gone := first && len(drop) > 0 && (f.opaque == drop[0] || f.opaque == drop[len(drop)-1])
 				first = true
 				if gone {

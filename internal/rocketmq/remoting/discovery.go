@@ -24,7 +24,7 @@ func (c *Client) refreshSoon() {
 	}
 }
 
-// refreshLoop keeps the brokers and the routes of all topics ever asked for.
+// refreshLoop refreshes the list of brokers, and the routes of all topics that were ever asked for.
 func (c *Client) refreshLoop(first chan<- struct{}) {
 	for {
 		wait := c.cfg.RefreshEvery*9/10 + rand.N(c.cfg.RefreshEvery/5+1)
@@ -62,10 +62,9 @@ func (c *Client) refreshAll() error {
 	return nil
 }
 
-// Route returns where a topic's queues are: from memory if the topic was asked
-// for before (then it is kept fresh in the background), else from a name server.
-// A topic that no name server knows is a BrokerError with CodeTopicNotExist.
-// The result is shared; it must not be changed.
+// Route returns where a topic's queues are. A topic that was asked for before is in memory and refreshed in the
+// background; another one comes from a name server. For a topic that no name server knows, the error is a BrokerError
+// with CodeTopicNotExist. The result is shared, so callers must not change it.
 func (c *Client) Route(ctx context.Context, topic string) (*Route, error) {
 	if r := (*c.routes.Load())[topic]; r != nil {
 		return r, nil
@@ -89,7 +88,7 @@ func (c *Client) Masters(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// RefreshRoute asks a name server now, whatever is in memory.
+// RefreshRoute asks a name server now, even if the route is in memory.
 func (c *Client) RefreshRoute(ctx context.Context, topic string) (*Route, error) {
 	result := c.fetching.DoChan(topic, func() (any, error) { return c.fetchRoute(topic) })
 	select {
@@ -103,9 +102,8 @@ func (c *Client) RefreshRoute(ctx context.Context, topic string) (*Route, error)
 	}
 }
 
-// distrust reacts to a broker that refuses a topic or a queue which it should
-// have: the route is fetched again, and of a topic that a broker does not know
-// nothing is kept that name servers do not know either.
+// distrust reacts to a broker that refuses a topic or a queue which it should have. The route is fetched again. If the
+// broker does not know the topic, queues that name servers do not list are forgotten as well.
 func (c *Client) distrust(topic string, err error) {
 	switch {
 	case IsCode(err, CodeTopicNotExist):
@@ -117,7 +115,7 @@ func (c *Client) distrust(topic string, err error) {
 	c.refreshSoon()
 }
 
-// fetchRoute asks for a route and keeps it.
+// fetchRoute asks for a route and stores it.
 func (c *Client) fetchRoute(topic string) (*Route, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.ReplyTimeout)
 	defer cancel()
@@ -148,9 +146,8 @@ func (c *Client) forgetRoute(topic string) {
 	c.routes.Store(&routes)
 }
 
-// syncLinks connects to new masters and lets go of those that are neither
-// listed nor connected for a long time. An empty list (a name server that has
-// just started) breaks nothing.
+// syncLinks connects to new masters, and drops those that have been neither listed nor connected for a long time. An
+// empty list (of a name server that has just started) drops none.
 func (c *Client) syncLinks(masters []Master) {
 	for _, m := range masters {
 		c.ensureLink(m)
@@ -185,7 +182,7 @@ func (c *Client) ensureLink(m Master) {
 	go l.run(ctx)
 }
 
-// replaceLink is called with mu held. A link that is replaced stops by itself.
+// replaceLink is called with mu held. It stops the old link in the background.
 func (c *Client) replaceLink(name string, l *link) {
 	links := maps.Clone(*c.links.Load())
 	if old := links[name]; old != nil {

@@ -3,7 +3,7 @@
 // (half messages, END_TRANSACTION, heartbeats, check-backs, the index query,
 // routes). It knows nothing of our transactions, and imports nothing of ours.
 //
-// What it promises, and what callers build on:
+// Its promises, on which callers build:
 //
 //   - A call that fails tells whether its request can still be executed:
 //     [ErrNotSent] means that the broker has not got it and never will,

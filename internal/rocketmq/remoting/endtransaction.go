@@ -22,8 +22,7 @@ func (d Decision) String() string {
 	return "rollback"
 }
 
-// EndRequest names a half message, or a copy of it that a check-back asked
-// about, and decides it.
+// EndRequest names a half message, or the copy of it that a check-back was about, and the decision.
 type EndRequest struct {
 	Topic           string // the real one; needed for access control
 	UniqKey         string
@@ -35,15 +34,14 @@ type EndRequest struct {
 	WriteBefore     time.Time // see the package comment; no limit when zero
 }
 
-// EndTransaction decides a half message and waits for the answer: nil means that
-// it is applied, a committed message stands in its queue.
+// EndTransaction ends a half message and waits for the answer. nil means that the broker has executed it: a committed
+// message is in its queue.
 //
-// The broker keeps no decision: every further commit, also one after a rollback,
-// makes one more visible message. A BrokerError means that nothing was done:
-// CodeSystemBusy when the request waited too long in the broker's queue,
-// CodeSystemError when the half message is not at that offset or belongs to
-// another group, CodeIllegalOperation when the message's own check immunity time
-// has passed. After ErrReplyMissing it may be done now, later, or never.
+// The broker does not remember decisions: every further commit, also one after a rollback, makes one more visible
+// message. A BrokerError means that nothing was executed: CodeSystemBusy when the request waited too long in the
+// broker's queue, CodeSystemError when the half message is not at that offset or belongs to another group,
+// CodeIllegalOperation when the message's own check immunity time has passed. After ErrReplyMissing the broker may
+// execute it now, later, or never.
 func (c *Client) EndTransaction(ctx context.Context, broker string, e *EndRequest) error {
 	req := &request{op: e.Decision.String(), code: codeEndTransaction, header: &endHeader{c.cfg.Group, broker, e}}
 	_, err := c.callBroker(ctx, broker, req, e.WriteBefore)

@@ -5,27 +5,25 @@ import (
 	"fmt"
 )
 
-// The two kinds of a failed call; every error of a call that got no answer is
-// exactly one of them.
+// The two kinds of a call that got no answer. Each such error is exactly one of them.
 var (
 	// ErrNotSent says that the request did not reach the broker and never will.
 	ErrNotSent = errors.New("request not sent")
-	// ErrReplyMissing says that the request may have reached the broker, and may
-	// be executed even later (a stopped broker reads its socket when it wakes).
+	// ErrReplyMissing says that the request may have reached the broker. It may even be executed later, because a
+	// stopped broker reads its socket when it wakes.
 	ErrReplyMissing = errors.New("request may have been sent, its reply is missing")
 )
 
-// Causes of a failed call, beside the errors of net and context.
+// Causes of a failed call. Errors of net and context are others.
 var (
-	// ErrClosed means that the client, or the connection, was closed by us.
+	// ErrClosed means that this side has closed the client or the connection.
 	ErrClosed = errors.New("client is closed")
 	// ErrNotConnected means that there is no connection to the broker now; it is
 	// being re-established in the background.
 	ErrNotConnected = errors.New("not connected")
-	// ErrUnknownBroker means that no name server has told us of that broker.
+	// ErrUnknownBroker means that no name server has listed that broker.
 	ErrUnknownBroker = errors.New("unknown broker")
-	// ErrWriteBefore means that the request's WriteBefore had passed when its
-	// turn to be written came.
+	// ErrWriteBefore means that the request's WriteBefore passed before it could be written.
 	ErrWriteBefore = errors.New("time limit for writing has passed")
 	// ErrQueueFull means that too many bytes wait to be written already.
 	ErrQueueFull = errors.New("write queue is full")
@@ -39,7 +37,7 @@ var (
 // its Kind ([ErrNotSent] or [ErrReplyMissing]) and its Cause.
 type CallError struct {
 	Op    string // the request, in words
-	Addr  string // host:port it was meant for; empty when there is none
+	Addr  string // host:port of the peer; empty when there is none
 	Kind  error
 	Cause error
 }
@@ -72,7 +70,7 @@ func (e *BrokerError) Error() string {
 const (
 	CodeSuccess             = 0
 	CodeSystemError         = 1
-	CodeSystemBusy          = 2 // flow control, or waited too long in the broker's queue: not executed
+	CodeSystemBusy          = 2 // not executed, because of flow control or a long wait in the broker's queue
 	CodeNotSupported        = 3
 	CodeFlushDiskTimeout    = 10
 	CodeSlaveNotAvailable   = 11
@@ -85,8 +83,8 @@ const (
 	CodePullRetry           = 20
 	CodePullOffsetMoved     = 21
 	CodeQueryNotFound       = 22
-	CodeNoSubscriptionGroup = 26 // where brokers do not make them when they are first named
-	CodeInvalidParameter    = 29 // among others: a queue id that the topic does not have
+	CodeNoSubscriptionGroup = 26 // on brokers that do not create groups at their first use
+	CodeInvalidParameter    = 29 // for example, a queue id that the topic does not have
 	CodeFlowControl         = 215
 	CodeNotLeader           = 501
 	CodeIllegalOperation    = 604 // an end that came after the message's own check immunity time

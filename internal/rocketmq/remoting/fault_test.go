@@ -19,7 +19,7 @@ func eager() devstack.Options {
 	})}
 }
 
-// collector is a check-back handler that keeps what it gets.
+// collector is a check-back handler that collects check-backs.
 type collector chan Checkback
 
 func (c collector) handle(_ context.Context, cb Checkback) { c <- cb }
@@ -51,7 +51,7 @@ func TestFaults(t *testing.T) {
 	cfg := func(group string) Config {
 		return Config{
 			Nameservers: stack.Nameservers(), Group: group, RefreshEvery: 200 * time.Millisecond,
-			HeartbeatEvery: time.Hour, // the one at the start of a connection has to do
+			HeartbeatEvery: time.Hour, // only the one at the start of a connection
 		}
 	}
 	t.Run("check-back is answered", func(t *testing.T) { checkbackIsAnswered(t, cfg("answering")) })
@@ -84,8 +84,8 @@ func checkbackIsAnswered(t *testing.T, cfg Config) {
 	}
 }
 
-// A process that was killed and has come back is asked, although it sends
-// nothing: its heartbeat is enough.
+// The broker asks a process that was killed and started again, although the process sends nothing: its heartbeat is
+// enough.
 func checkbackWithoutTraffic(t *testing.T, cfg Config) {
 	before := startClient(t, cfg, nil)
 	topic, broker := newTopic(t, before, 1), anyBroker(t, before)
@@ -116,8 +116,7 @@ func handlerPanics(t *testing.T, cfg Config) {
 	end(t, c, broker, topic, SendResult{UniqKey: cb.UniqKey, CommitLogOffset: cb.CommitLogOffset, QueueOffset: cb.HalfQueueOffset}, Rollback)
 }
 
-// With all handlers busy and no more room, the connection must still carry
-// replies.
+// When all handlers are busy and no more check-backs may wait, the connection must still carry replies.
 func tooManyCheckbacks(t *testing.T, cfg Config) {
 	cfg.CheckbackLimit, cfg.CheckbackQueued = 1, 1
 	release := make(chan struct{})
@@ -168,8 +167,7 @@ func brokerKilled(t *testing.T, cfg Config, stack *devstack.Stack) {
 	}
 }
 
-// pauseBroker returns when the broker does not answer any more: a signal takes a
-// moment to stop all threads.
+// pauseBroker returns when the broker does not answer any more, because a signal takes a moment to stop all threads.
 func pauseBroker(t *testing.T, c *Client, stack *devstack.Stack) {
 	t.Helper()
 	stack.Broker(0).Pause()
@@ -214,9 +212,8 @@ func restart(t *testing.T, p *devstack.Process) {
 	}
 }
 
-// A paused broker leaves its socket unread. Once that is full, an END_TRANSACTION
-// waits here, and is never written after its time limit: the message of the first
-// must stay invisible when the broker wakes up.
+// A paused broker does not read its socket. Once the socket is full, an END_TRANSACTION waits in the client, and must
+// not be written after its time limit. So the first half message must stay invisible when the broker wakes up.
 func brokerPaused(t *testing.T, cfg Config, stack *devstack.Stack) {
 	cfg.WriteTimeout, cfg.AckTimeout = time.Minute, time.Minute
 	c := startClient(t, cfg, nil)
@@ -233,7 +230,7 @@ func brokerPaused(t *testing.T, cfg Config, stack *devstack.Stack) {
 			full <- err
 		}()
 	}
-	awaitPending(t, c, broker, cap(full)) // 24 MiB: more than the kernel keeps for a socket
+	awaitPending(t, c, broker, cap(full)) // 24 MiB: more than the kernel buffers for a socket
 	ends := make(pending, 1)
 	e := endRequest(topic, late, Commit)
 	e.WriteBefore = time.Now().Add(300 * time.Millisecond)
@@ -326,7 +323,7 @@ func (c *Client) watchRoute(topic string) (lost chan int, stop func()) {
 	return lost, func() { close(done) }
 }
 
-// sendHalf sends a half message, again when the machine is too busy.
+// sendHalf sends a half message, and repeats that when the machine is too busy.
 func sendHalf(t *testing.T, c *Client, broker, topic string, queue int) (sent SendResult) {
 	t.Helper()
 	eventually(t, 10*time.Second, func() (err error) {

@@ -5,10 +5,9 @@ import (
 	"strconv"
 )
 
-// fieldWriter appends a header's named values in either codec, without
-// building a map or strings for numbers first. Empty values are left out:
-// the binary codec's reader turns them into null, which fails required fields
-// and spoils signatures.
+// fieldWriter appends a header's named values in either codec, without building a map or strings for numbers first. It
+// leaves empty values out, because the binary codec's reader turns them into null, which fails required fields and
+// spoils signatures.
 type fieldWriter struct {
 	buf   []byte
 	codec Codec
@@ -50,7 +49,7 @@ func (w *fieldWriter) props(key string, lists ...Properties) {
 	w.close(mark)
 }
 
-// open starts a value; what is appended until close belongs to it.
+// open starts a value. Everything that is appended until close belongs to it.
 func (w *fieldWriter) open(key string) (mark int) {
 	if w.codec == CodecBinary {
 		w.buf = binary.BigEndian.AppendUint16(w.buf, uint16(len(key)))
@@ -85,7 +84,7 @@ func (w *fieldWriter) text(s string) {
 	w.buf = appendJSONText(w.buf, s)
 }
 
-// fieldList is a header of ready values.
+// fieldList is a header whose values are ready.
 type fieldList []Field
 
 func (l fieldList) appendFields(w *fieldWriter) {
@@ -94,7 +93,7 @@ func (l fieldList) appendFields(w *fieldWriter) {
 	}
 }
 
-// collectFields returns a header's values as they will be read by the peer.
+// collectFields returns a header's values as the peer will read them.
 func collectFields(h header) fieldList {
 	if h == nil {
 		return nil

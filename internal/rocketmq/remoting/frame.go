@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Codec is the encoding of a frame's header. Each frame says which it uses:
-// brokers read both, and write the one that they are started with.
+// Codec is the encoding of a frame's header. Each frame names its codec. Brokers read both, and write the one that they
+// are started with.
 type Codec byte
 
 // The two header codecs (SerializeType of RocketMQ).
@@ -32,9 +32,8 @@ const (
 	flagOneWay = 1 << 1
 )
 
-// protocolVersion is the ordinal of V5_3_1 in RocketMQ's MQVersion: the newest
-// that does not make a stopping server answer GO_AWAY (code 1500) instead of the
-// request, and new enough for plain JSON in routes (V4_9_4).
+// protocolVersion is the ordinal of V5_3_1 in RocketMQ's MQVersion. To newer clients, a stopping server answers GO_AWAY
+// (code 1500) instead of the request; this version is new enough for plain JSON in routes (V4_9_4).
 const protocolVersion = 475
 
 // languageGo is GO in RocketMQ's LanguageCode.
@@ -55,8 +54,8 @@ type Frame struct {
 	Body    []byte
 }
 
-// Get returns the value of a field, or "" when it is not there. RocketMQ does
-// not tell an empty value from a missing one either.
+// Get returns the value of a field, or "" when the field is missing. RocketMQ does not distinguish empty values from
+// missing ones either.
 func (f *Frame) Get(key string) string {
 	for i := range f.Fields {
 		if f.Fields[i].Key == key {
@@ -80,9 +79,8 @@ func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{r: bufio.NewReaderSize(r, 64<<10)}
 }
 
-// next reads one frame. What it returns is not overwritten by later calls. An
-// error means that the stream cannot be used any more; io.EOF that it ended
-// between two frames.
+// next reads one frame. Later calls do not overwrite the result. After an error, the stream cannot be used any more;
+// io.EOF means that it ended between two frames.
 func (fr *frameReader) next() (Frame, error) {
 	if _, err := io.ReadFull(fr.r, fr.word[:]); err != nil {
 		return Frame{}, err
@@ -107,8 +105,7 @@ func (fr *frameReader) next() (Frame, error) {
 	return frame, truncated(err)
 }
 
-// parsePrefix reads the two length words. Everything is checked here, before
-// anything is allocated by it.
+// parsePrefix reads the two length words, and checks them before anything is allocated.
 func parsePrefix(word [8]byte) (codec Codec, headerLen, bodyLen int, err error) {
 	length := binary.BigEndian.Uint32(word[:4])
 	mark := binary.BigEndian.Uint32(word[4:])
@@ -132,7 +129,7 @@ func decodeHeader(codec Codec, header []byte) (Frame, error) {
 	return Frame{}, fmt.Errorf("%w: header codec %d", ErrFrame, codec)
 }
 
-// truncated turns the end of the stream inside a frame into what it is.
+// truncated turns an io.EOF inside a frame into io.ErrUnexpectedEOF.
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -153,7 +150,7 @@ type request struct {
 // header is a request's named values.
 type header interface{ appendFields(w *fieldWriter) }
 
-// appendFrame appends the whole frame to what w holds, or nothing.
+// appendFrame appends the whole frame to w's buffer, or nothing.
 func appendFrame(w *fieldWriter, opaque int32, req *request) error {
 	start := len(w.buf)
 	w.buf = append(w.buf, 0, 0, 0, 0, 0, 0, 0, 0)

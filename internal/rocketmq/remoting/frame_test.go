@@ -35,7 +35,7 @@ func recorded(t *testing.T, name string) Frame {
 // recordedVersion is the ordinal of V5_4_0, whose answers were recorded.
 const recordedVersion = 493
 
-// codecDirs are the broker's two answers to the same requests.
+// codecDirs has the directories of the broker's answers to the same requests in either codec.
 var codecDirs = map[string]Codec{"json": CodecJSON, "binary": CodecBinary}
 
 func TestRecordedFrames(t *testing.T) {
@@ -82,7 +82,7 @@ func TestRecordedFields(t *testing.T) {
 	}
 }
 
-// fields draws a header's values: no empty ones, which are not written.
+// fields draws a header's values. None is empty, because empty ones are not written.
 func fields() *rapid.Generator[[]Field] {
 	text := rapid.StringMatching(`[ -~\x00-\x1fäöü世🐘"\\]{1,20}`)
 	return rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) Field {
@@ -181,8 +181,8 @@ func TestJSONHeaderWithoutFastPath(t *testing.T) {
 	}
 }
 
-// FuzzFrameReader wants no panic, no allocation beyond what was sent and the
-// limits, and what is read to be written the same way again.
+// FuzzFrameReader checks that the reader does not panic, allocates no more than was sent and the limits allow, and that
+// a frame that was read is written the same way again.
 func FuzzFrameReader(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*.bin")
 	if err != nil || len(files) == 0 {
@@ -235,7 +235,7 @@ func reread(t *testing.T, frame Frame) Frame {
 	return again
 }
 
-// FuzzJSONHeader holds the fast path to what encoding/json reads.
+// FuzzJSONHeader compares the fast path with encoding/json.
 func FuzzJSONHeader(f *testing.F) {
 	f.Add(`{"code":0,"extFields":{"queueId":"1","remark":null},"flag":1,"language":"JAVA","opaque":2,"remark":"r","serializeTypeCurrentRPC":"JSON","version":493}`)
 	f.Add(`{"code":-0,"flag":01,"opaque":--1}`)

@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// scanJSONHeader reads a header in the form that Java writes: no spaces, no
-// escapes, numbers without fraction. ok is false for everything else, right or
-// wrong. The values are parts of s.
+// scanJSONHeader reads a header in the form that Java writes: no spaces, no escapes, numbers without fraction. For any
+// other text, valid or not, ok is false. The values are parts of s.
 func scanJSONHeader(s string) (frame Frame, ok bool) {
 	in := jsonScanner{rest: s}
 	frame.Codec = CodecJSON
@@ -41,7 +40,7 @@ type jsonScanner struct {
 	bad  bool
 }
 
-// object calls member for each key, which has to take the value.
+// object calls member for each key. member has to read the value.
 func (in *jsonScanner) object(member func(key string)) {
 	in.expect('{')
 	if in.accept('}') {
@@ -91,7 +90,7 @@ func (in *jsonScanner) text() (value string, isText bool) {
 	return value, true
 }
 
-// plain reports whether a JSON string means its own bytes.
+// plain reports whether a JSON string has no escapes, so that its bytes are its value.
 func plain(s string) bool {
 	ascii := true
 	for i := range len(s) {
@@ -111,7 +110,7 @@ func (in *jsonScanner) number() int64 {
 	digits := in.rest[:end]
 	in.rest = in.rest[end:]
 	n, err := strconv.ParseInt(digits, 10, 32)
-	// Leading zeros are no JSON.
+	// JSON has no leading zeros.
 	in.bad = in.bad || err != nil || len(digits) > 1 && strings.TrimLeft(digits, "-")[0] == '0'
 	return n
 }

@@ -16,18 +16,17 @@ import (
 const (
 	firstBackoff     = 100 * time.Millisecond
 	maxBackoff       = 2 * time.Second
-	missedHeartbeats = 3 // in a row without an answer, then the connection is given up
+	missedHeartbeats = 3 // heartbeats in a row without an answer, after which the connection is given up
 )
 
-// link keeps one master broker connected: it dials, sends a heartbeat at once
-// and then at intervals, and dials again with growing pauses when the connection
-// breaks.
+// link holds the connection to one master broker. It dials, sends a heartbeat at once and then at intervals, and dials
+// again with growing pauses when the connection breaks.
 type link struct {
 	name, addr string
 	opts       *connOptions
 	heartbeat  *request
 	interval   time.Duration // between heartbeats
-	patience   time.Duration // how long one waits for its answer
+	patience   time.Duration // how long a heartbeat waits for its answer
 	log        *slog.Logger
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when run has returned
@@ -76,8 +75,8 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// serve uses one connection until it breaks or ctx ends. The first heartbeat
-// stands in its queue before the first caller gets hold of it.
+// serve uses one connection until it breaks or ctx ends. It queues the first heartbeat before any caller can use the
+// connection.
 func (l *link) serve(ctx context.Context, c *conn, settle func()) error {
 	defer c.close()
 	beat, err := c.enqueue(l.heartbeat, time.Time{})
@@ -111,7 +110,7 @@ func (l *link) serve(ctx context.Context, c *conn, settle func()) error {
 	return fmt.Errorf("%d heartbeats without an answer", missedHeartbeats)
 }
 
-// awaitBeat waits for a heartbeat's answer and keeps what came of it.
+// awaitBeat waits for a heartbeat's answer and stores the outcome.
 func (l *link) awaitBeat(ctx context.Context, c *conn, beat *call) error {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
@@ -126,7 +125,7 @@ func (l *link) awaitBeat(ctx context.Context, c *conn, beat *call) error {
 	return err
 }
 
-// note keeps the outcome of an attempt; a new kind of failure is logged once.
+// note stores the outcome of an attempt. It logs each new kind of failure once.
 func (l *link) note(ctx context.Context, err error) {
 	l.mu.Lock()
 	before := l.lastErr
@@ -146,7 +145,7 @@ func (l *link) stop() {
 	<-l.done
 }
 
-// answer makes an error of a reply with a code other than success.
+// answer returns a BrokerError for a reply with a code other than success.
 func answer(op, addr string, reply *Frame) error {
 	if reply.Code == CodeSuccess {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A connection whose heartbeats are not answered is given up, and another one
-// made: something on the way may swallow what is sent.
+// A connection whose heartbeats are not answered is replaced, because something on the way may lose everything that is
+// sent.
 func TestSilentConnectionIsReplaced(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

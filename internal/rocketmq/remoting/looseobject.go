@@ -14,8 +14,7 @@ func unmarshalLoose(b []byte, into any) error {
 	return nil
 }
 
-// quoteKeys puts quotes around bare keys, and leaves strings, bare values and
-// whatever is not JSON alone.
+// quoteKeys puts quotes around bare keys. It does not change strings, bare values and text that is not JSON.
 func quoteKeys(b []byte) []byte {
 	out := make([]byte, 0, len(b)+16)
 	keyMayFollow := false

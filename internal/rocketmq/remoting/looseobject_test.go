@@ -75,7 +75,7 @@ func TestQuoteKeys(t *testing.T) {
 	}
 }
 
-// FuzzQuoteKeys wants JSON to stay as it is, and what has been quoted too.
+// FuzzQuoteKeys checks that JSON stays the same, and that quoting twice is the same as quoting once.
 func FuzzQuoteKeys(f *testing.F) {
 	f.Add(`{0:"a:1",1 : 2}`)
 	f.Add(`{"a":[1,{"b":"c,\\\"{0:"}]}`)

@@ -64,7 +64,7 @@ func (m *Message) OffsetMsgID() string {
 	return strings.ToUpper(hex.EncodeToString(b))
 }
 
-// parseOffsetMsgID takes apart what OffsetMsgID puts together.
+// parseOffsetMsgID is the inverse of OffsetMsgID.
 func parseOffsetMsgID(id string) (host netip.AddrPort, offset int64, err error) {
 	var raw [16 + 4 + 8]byte
 	n := len(id) / 2
@@ -79,8 +79,7 @@ func parseOffsetMsgID(id string) (host netip.AddrPort, offset int64, err error) 
 	return netip.AddrPortFrom(ip, uint16(port)), int64(binary.BigEndian.Uint64(raw[n-8:])), nil
 }
 
-// DecodeMessages reads messages that stand one after the other, as in the
-// replies to queries and pulls.
+// DecodeMessages reads messages one after the other, as they are in the replies to queries and pulls.
 func DecodeMessages(b []byte) ([]Message, error) {
 	var list []Message
 	for len(b) > 0 {
@@ -94,8 +93,8 @@ func DecodeMessages(b []byte) ([]Message, error) {
 	return list, nil
 }
 
-// decodeMessage reads the first message of b and tells how long it is. Body is
-// a part of b unless it had to be inflated.
+// decodeMessage reads the first message of b, and returns its length as well. Body is a part of b unless it had to be
+// inflated.
 func decodeMessage(b []byte) (Message, int, error) {
 	in := messageReader{b: b}
 	size := int(in.u32())

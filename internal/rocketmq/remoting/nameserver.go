@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// retryDown is how long a name server that failed is not asked for a second opinion.
+// retryDown is the time for which a name server that failed is not asked for a second opinion.
 const retryDown = 10 * time.Second
 
-// nameservers asks name servers, which all know the same: one after the other
-// until one answers, beginning with the one that answered last. Connections are
-// made when needed and kept.
+// nameservers asks name servers one after the other until one answers, beginning with the one that answered last,
+// because all of them should know the same. It dials when needed, and reuses connections.
 type nameservers struct {
 	addrs   []string
 	opts    *connOptions
@@ -36,10 +35,9 @@ func newNameservers(addrs []string, opts *connOptions, timeout time.Duration) *n
 	}
 }
 
-// ask sends a request that may be repeated. An answer other than success (a name
-// server that has just started knows no topics yet) moves on to the next one
-// too; it is the result only when none does better. For that second opinion it
-// does not wait for one that was out of reach just now.
+// ask sends a request that may be repeated. After an answer other than success it also asks the next name server,
+// because one that has just started knows no topics yet. Such an answer is the result only if no name server succeeds.
+// For this second opinion, ask does not wait for a name server that was out of reach just now.
 func (n *nameservers) ask(ctx context.Context, req *request) (Frame, error) {
 	var refused, failed error
 	start := n.first()
@@ -49,7 +47,7 @@ func (n *nameservers) ask(ctx context.Context, req *request) (Frame, error) {
 			continue
 		}
 		if failed != nil && ctx.Err() != nil {
-			break // the others have not failed: the next question begins with them
+			break // the others have not failed, so the next question begins with them
 		}
 		reply, err := n.askOne(ctx, n.addrs[at], req)
 		if err != nil {
@@ -94,8 +92,7 @@ func (n *nameservers) askOne(ctx context.Context, addr string, req *request) (Fr
 	return c.call(ctx, req, time.Time{})
 }
 
-// conn returns the live connection to addr. Of several callers one dials, the
-// others wait for it.
+// conn returns the live connection to addr. If there is none, one caller dials, and the others wait for it.
 func (n *nameservers) conn(ctx context.Context, addr string) (*conn, error) {
 	for {
 		n.mu.Lock()
@@ -151,8 +148,8 @@ func (n *nameservers) answered(at int) {
 	delete(n.down, at)
 }
 
-// failed makes the next question begin behind the one that failed, so that
-// several dead ones cannot use up the time of every attempt.
+// failed makes the next question begin behind the name server that failed, so that several dead ones do not use up the
+// time of every attempt.
 func (n *nameservers) failed(at int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

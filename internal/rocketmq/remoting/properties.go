@@ -21,8 +21,8 @@ const (
 	PropDeliverAt   = "TIMER_DELIVER_MS" // milliseconds since 1970
 )
 
-// maxProperties is what a broker stores: the length is a signed 16-bit number,
-// and a half message gets about 100 bytes more from the broker itself.
+// maxProperties is the limit of a broker: the length is a signed 16-bit number, and the broker itself adds about 100
+// bytes to a half message.
 const maxProperties = 1<<15 - 1
 
 // Property is one property of a message.
@@ -31,8 +31,8 @@ type Property struct{ Name, Value string }
 // Properties are a message's properties in the order of the wire.
 type Properties []Property
 
-// Get returns a property's value, or "" when it is not there. Of several with
-// one name the last counts, as in RocketMQ.
+// Get returns a property's value, or "" when the property is missing. Of several with one name the last counts, as in
+// RocketMQ.
 func (p Properties) Get(name string) string {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i].Name == name {
@@ -42,8 +42,8 @@ func (p Properties) Get(name string) string {
 	return ""
 }
 
-// check tells why p cannot be sent. RocketMQ silently drops a property whose
-// name or value is empty, and reads a separator inside as the end of it.
+// check returns why p cannot be sent. RocketMQ silently drops a property with an empty name or value, and takes a
+// separator inside for its end.
 func (p Properties) check() error {
 	size := 0
 	for i := range p {
@@ -77,8 +77,8 @@ func (p Properties) Encode() string {
 	return b.String()
 }
 
-// ParseProperties reads the wire form. Like RocketMQ it skips what is not a
-// name and a value, and the last separator may be missing.
+// ParseProperties reads the wire form. Like RocketMQ it skips parts that are not a name and a value, and accepts a
+// missing separator at the end.
 func ParseProperties(s string) Properties {
 	var list Properties
 	for s != "" {

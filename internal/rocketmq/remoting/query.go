@@ -14,10 +14,9 @@ const (
 	fieldQueue = "queueId"
 )
 
-// QueryByUniqKey returns the messages of a topic on a broker that have the
-// message id, as far as the broker's index knows them: stored between begin and
-// end, at most 32. Zero times mean no limit. None is an empty list, not an error.
-// The index follows a message by some milliseconds.
+// QueryByUniqKey returns the messages of a topic with this message id that a broker's index has, stored between begin
+// and end, at most 32. A zero time means no limit. An empty list is no error. The index has a message some milliseconds
+// after it was stored.
 func (c *Client) QueryByUniqKey(ctx context.Context, broker, topic, uniqKey string, begin, end time.Time) ([]Message, error) {
 	req := &request{op: "query by message id", code: codeQuery, header: fieldList{
 		{"_UNIQUE_KEY_QUERY", "true"},
@@ -39,7 +38,7 @@ func (c *Client) QueryByUniqKey(ctx context.Context, broker, topic, uniqKey stri
 	return withUniqKey(messages, topic, uniqKey), nil
 }
 
-// withUniqKey keeps what was asked for: the index finds by hash.
+// withUniqKey drops messages with other ids, because the index finds by hash.
 func withUniqKey(messages []Message, topic, uniqKey string) []Message {
 	kept := messages[:0]
 	for i := range messages {
@@ -57,8 +56,8 @@ func millis(t time.Time, zero int64) int64 {
 	return t.UnixMilli()
 }
 
-// View returns the message at a commit-log offset, also a half message (then of
-// topic RMQ_SYS_TRANS_HALF_TOPIC). That there is none is a BrokerError.
+// View returns the message at a commit-log offset; a half message has the topic RMQ_SYS_TRANS_HALF_TOPIC. If there is
+// none, the error is a BrokerError.
 func (c *Client) View(ctx context.Context, broker, topic string, commitLogOffset int64) (Message, error) {
 	req := &request{op: "view message", code: codeView, header: fieldList{
 		{"offset", strconv.FormatInt(commitLogOffset, 10)}, {fieldTopic, topic},
@@ -99,14 +98,14 @@ func (c *Client) offset(ctx context.Context, broker, op string, code int, topic 
 	return offset, nil
 }
 
-// Ping sends a heartbeat and waits for the answer: proof that the broker reads
-// and answers requests which came before it, on this connection.
+// Ping sends a heartbeat and waits for the answer. The answer proves that the broker has read all earlier requests on
+// this connection.
 func (c *Client) Ping(ctx context.Context, broker string) error {
 	_, err := c.callBroker(ctx, broker, c.heartbeat, time.Time{})
 	return err
 }
 
-// PullResult is what a queue has from an offset on.
+// PullResult has messages of a queue from an offset on.
 type PullResult struct {
 	Messages   []Message
 	NextOffset int64 // to pull from next
@@ -114,9 +113,8 @@ type PullResult struct {
 	MaxOffset  int64
 }
 
-// Pull reads up to limit messages of a queue from offset on. It waits up to
-// wait, rounded to milliseconds, for the first to arrive. Nothing is committed for
-// the group, whose name matters to the broker's access control only.
+// Pull reads up to limit messages of a queue from offset on. It waits for the first one, up to wait rounded to
+// milliseconds. It commits no offset for the group; the group's name only matters to the broker's access control.
 func (c *Client) Pull(ctx context.Context, broker, group, topic string, queueID int, offset int64, limit int, wait time.Duration) (PullResult, error) {
 	const subscribed, suspend = 1 << 2, 1 << 1
 	flag := subscribed

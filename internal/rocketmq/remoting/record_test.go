@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// TestRecord writes what a real broker and name server send into testdata, for
-// TestRecordedFrames. They have to run already, the broker with
-// transactionCheckInterval=1000 and transactionTimeOut=1000; for RECORD_AS=binary
-// both with -Drocketmq.serialize.type=ROCKETMQ:
+// TestRecord writes frames of a real broker and name server into testdata, for TestRecordedFrames. Both have to run
+// already, the broker with transactionCheckInterval=1000 and transactionTimeOut=1000; for RECORD_AS=binary both with
+// -Drocketmq.serialize.type=ROCKETMQ:
 //
 //	RECORD_AS=json RECORD_NAMESERVER=127.0.0.1:9876 go test -tags record -run TestRecord .
 func TestRecord(t *testing.T) {
@@ -69,7 +68,7 @@ func TestRecord(t *testing.T) {
 	at.checkback(broker)
 }
 
-// recorder keeps what arrives on its connections.
+// recorder stores all bytes that arrive on its connections.
 type recorder struct {
 	t      *testing.T
 	dir    string
@@ -97,7 +96,7 @@ func (r *recorder) dial(addr string) *recordedConn {
 	return &recordedConn{Conn: socket}
 }
 
-// call does one request at a time, so that what arrives next is its reply.
+// call sends one request at a time, so the next frame that arrives is its reply.
 func (r *recorder) call(name string, on *recordedConn, req *request) Frame {
 	r.opaque++
 	w := fieldWriter{codec: CodecBinary}

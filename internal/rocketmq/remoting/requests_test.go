@@ -201,8 +201,8 @@ func end(t testing.TB, c *Client, broker, topic string, sent SendResult, d Decis
 	}
 }
 
-// assertQueue reads a queue from its beginning and wants that many messages. The
-// queue's index follows what the broker has answered by some milliseconds.
+// assertQueue reads a queue from its beginning and expects that many messages. It retries, because a message is in its
+// queue some milliseconds after the broker has answered.
 func assertQueue(t *testing.T, c *Client, topic string, queue, want int) []Message {
 	t.Helper()
 	broker := anyBroker(t, c)

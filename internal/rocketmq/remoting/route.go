@@ -18,13 +18,13 @@ const (
 // masterID is the broker id of a master in a broker's address list.
 const masterID = "0"
 
-// Route tells where a topic's queues are.
+// Route has the queues of a topic and their brokers.
 type Route struct {
 	Topic   string
 	Queues  []QueueData // sorted by broker name; brokers without a master are left out
 	Absent  []string    // brokers of the topic that have slaves only, sorted
-	Order   string      // orderTopicConf: the queues of an order topic, like "broker-a:4;broker-b:4"; empty: it is none
-	Static  bool        // its queues are mapped to those of brokers (static topic)
+	Order   string      // orderTopicConf, the queues of an order topic, like "broker-a:4;broker-b:4"; empty for other topics
+	Static  bool        // a static topic, whose queues are mapped to those of brokers
 	Fetched time.Time   // when a name server answered
 }
 

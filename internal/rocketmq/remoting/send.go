@@ -12,14 +12,14 @@ import (
 // SendStatus says how safely a message is stored.
 type SendStatus int
 
-// The answers with which a broker accepts a message. Only SendOK promises what
-// the broker's configuration promises; the others may be lost with the broker.
+// The answers with which a broker accepts a message. Only with SendOK the message is as safe as the broker's
+// configuration promises; with the others it may be lost with the broker.
 const (
 	SendOK             SendStatus = CodeSuccess
 	FlushDiskTimeout   SendStatus = CodeFlushDiskTimeout
 	SlaveNotAvailable  SendStatus = CodeSlaveNotAvailable
 	FlushSlaveTimeout  SendStatus = CodeFlushSlaveTimeout
-	defaultTopic                  = "TBW102" // required on the wire, unused by us: topics are not created by sending
+	defaultTopic                  = "TBW102" // required on the wire, and unused because sending creates no topics
 	defaultTopicQueues            = 4
 )
 
@@ -58,13 +58,13 @@ type SendResult struct {
 	OffsetMsgID     string // the broker's own id, of store host and commit-log offset
 	TransactionID   string // as the broker gives it; the UniqKey
 	QueueID         int
-	QueueOffset     int64 // of a half message: in the half queue
+	QueueOffset     int64 // for a half message, in the half queue
 	CommitLogOffset int64
 	StoreHost       netip.AddrPort
 }
 
-// Send stores a message on a broker (SEND_MESSAGE_V2). Errors are a CallError, or
-// a BrokerError when the broker refused; then it is not stored.
+// Send stores a message on a broker (SEND_MESSAGE_V2). The error is a CallError, or a BrokerError when the broker
+// refused the message; then it is not stored.
 func (c *Client) Send(ctx context.Context, broker string, m *SendRequest) (SendResult, error) {
 	req, uniqKey, err := c.sendRequest(broker, m)
 	if err != nil {
@@ -73,10 +73,8 @@ func (c *Client) Send(ctx context.Context, broker string, m *SendRequest) (SendR
 	return c.send(ctx, broker, m.Topic, uniqKey, req, m.WriteBefore)
 }
 
-// SendOneWay hands a message to the connection, and asks for no answer: nobody is
-// told whether it arrives, or whether the broker stores it. The error, always an
-// ErrNotSent, says that there is no connection, or too much waits for it already.
-// WriteBefore counts.
+// SendOneWay hands a message to the connection and asks for no answer, so nobody learns whether the broker stores it.
+// The error is always an ErrNotSent: there is no connection, or too many bytes wait for it. WriteBefore counts.
 func (c *Client) SendOneWay(broker string, m *SendRequest) error {
 	req, _, err := c.sendRequest(broker, m)
 	if err != nil {
@@ -85,7 +83,7 @@ func (c *Client) SendOneWay(broker string, m *SendRequest) error {
 	return c.sendOneWay(broker, req, m.WriteBefore)
 }
 
-// sendRequest makes the frame of a message, and tells its UNIQ_KEY.
+// sendRequest makes the frame of a message, and returns its UNIQ_KEY as well.
 func (c *Client) sendRequest(broker string, m *SendRequest) (*request, string, error) {
 	h := &sendHeader{
 		group: c.cfg.Group, broker: broker, topic: m.Topic, queue: m.QueueID, flag: m.Flag, properties: m.Properties,
@@ -130,8 +128,8 @@ func (c *Client) sendOneWay(broker string, req *request, writeBefore time.Time) 
 	return conn.oneWay(req, writeBefore)
 }
 
-// check refuses what the wire cannot carry. An empty body has no place in
-// RocketMQ: the broker fails on it without a proper answer.
+// check refuses messages that the wire cannot carry, and empty bodies, because the broker fails on them without a
+// proper answer.
 func (m *SendRequest) check() error {
 	if m.Topic == "" || len(m.Topic) > 127 || len(m.Body) == 0 || m.QueueID < 0 {
 		return fmt.Errorf("%w: topic of %d bytes, queue %d, body of %d bytes",

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Status is what the client knows about its servers at one moment.
+// Status is the state of the client's servers at one moment.
 type Status struct {
 	NameserverErr error     // of the last attempt; nil when one answered
 	NameserverAt  time.Time // when one answered last
@@ -22,9 +22,8 @@ type BrokerStatus struct {
 	Err         error     // of the last heartbeat or attempt to connect
 }
 
-// VersionTimer is the first version whose brokers deliver messages at a given time
-// (the ordinal of V5_0_0 in RocketMQ's MQVersion). Older ones take no notice of
-// the property, and deliver at once.
+// VersionTimer is the first version whose brokers deliver messages at a given time (the ordinal of V5_0_0 in RocketMQ's
+// MQVersion). Older ones ignore the property and deliver at once.
 const VersionTimer = 413
 
 // BrokerVersion returns the version of a broker's RocketMQ as BrokerStatus has it.
@@ -40,8 +39,8 @@ func (c *Client) BrokerVersion(broker string) int {
 // heartbeat, so that it takes messages and sends check-backs.
 func (b BrokerStatus) Ready() bool { return b.Connected && b.Err == nil && !b.HeartbeatAt.IsZero() }
 
-// ConnectedSince returns when the present connection to a broker was made: the broker has not started since. It is false
-// when there is none.
+// ConnectedSince returns when the present connection to a broker was made, so the broker has not started since. It
+// returns false when there is no connection.
 func (c *Client) ConnectedSince(broker string) (time.Time, bool) {
 	l := (*c.links.Load())[broker]
 	if l == nil || l.current.Load() == nil {
@@ -72,10 +71,10 @@ func (l *link) status() BrokerStatus {
 	}
 }
 
-// Stats counts since the client was made.
+// Stats has counters that begin when the client is made.
 type Stats struct {
 	FramesWritten     int64
-	Writes            int64 // system calls for them: fewer than frames when calls come together
+	Writes            int64 // system calls for them; fewer than frames when calls come together
 	FramesRead        int64
 	Checkbacks        int64
 	CheckbacksDropped int64

@@ -11,12 +11,10 @@ import (
 	"time"
 )
 
-// UniqKey returns a new message id in RocketMQ's standard form: 32 upper-case
-// hex digits of IPv4 4 bytes, process id 2, a constant of the process 4,
-// milliseconds since the month began 4, counter 2 (MessageClientIDSetter of
-// RocketMQ, so mqadmin can read address and time off it). The constant is
-// random here: replicas often share address and process id. Safe for concurrent
-// use; within a process no id comes twice, also when the clock is set back.
+// UniqKey returns a new message id in RocketMQ's standard form: 32 upper-case hex digits of IPv4 4 bytes, process id 2,
+// a constant of the process 4, milliseconds since the month began 4, counter 2 (MessageClientIDSetter of RocketMQ, so
+// mqadmin can read address and time off it). The constant is random here, because replicas often share address and
+// process id. UniqKey is safe for concurrent use. A process makes no id twice, even if the clock is set back.
 func UniqKey() string {
 	g := uniqKeys()
 	for {

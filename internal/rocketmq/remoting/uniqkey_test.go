@@ -56,7 +56,7 @@ func TestUniqKeyAcrossMonths(t *testing.T) {
 	}
 }
 
-// RocketMQ's own class reads address, process and time off the id.
+// RocketMQ's own class reads address, process and time from the id.
 func TestUniqKeyIsReadByJava(t *testing.T) {
 	dir := t.TempDir()
 	source := `public class Read { public static void main(String[] a) throws Exception {

@@ -7,20 +7,18 @@ import (
 	"time"
 )
 
-// keepVanished is how long queues of a connected broker are kept of which name
-// servers know neither the broker nor the topic: one that has just started knows
-// only the brokers that have registered since, which they do every 30 s, at most
-// every 60 s.
-const keepVanished = 2 * time.Minute
+// trustVanished is how long the client still believes in the queues of a connected broker when name servers list
+// neither the broker nor the topic. A name server that has just started knows only the brokers that have registered
+// since; they do so every 30 s, at most every 60 s.
+const trustVanished = 2 * time.Minute
 
 // share is one broker's share of a topic.
 type share struct{ topic, broker string }
 
-// askRoute asks for a route, and makes good what a name server that has just
-// started cannot know. A broker registers with all its topics. So when its queues
-// are missing, they are gone if the name server lists the broker: the topic was
-// deleted there. If it does not list it, either the broker is gone too, and then
-// it is not connected; or the name server has not heard of it yet.
+// askRoute asks for a route, and adds queues that a name server that has just started cannot know. A broker registers
+// with all its topics. So when its queues are missing and the name server lists the broker, the topic was deleted
+// there. When the name server does not list the broker, either the broker is gone, and then it is not connected; or it
+// has not registered yet.
 func (c *Client) askRoute(ctx context.Context, topic string) (Route, error) {
 	route, err := c.names.fetchRoute(ctx, topic)
 	known := (*c.routes.Load())[topic]
@@ -38,7 +36,7 @@ func (c *Client) askRoute(ctx context.Context, topic string) (Route, error) {
 		return Route{}, err
 	}
 	c.seen(topic, &route)
-	kept := c.keep(topic, missing(known, &route), masters)
+	kept := c.stillThere(topic, missing(known, &route), masters)
 	if err != nil && len(kept) == 0 {
 		return Route{}, err
 	}
@@ -51,7 +49,7 @@ func (c *Client) askRoute(ctx context.Context, topic string) (Route, error) {
 	return route, nil
 }
 
-// missing returns what the known route has of brokers that are not in the new one.
+// missing returns the queues of the known route whose brokers are not in the new one.
 func missing(known, route *Route) []QueueData {
 	var list []QueueData
 	for _, q := range known.Queues {
@@ -62,20 +60,20 @@ func missing(known, route *Route) []QueueData {
 	return list
 }
 
-// keep returns those of the vanished shares that are believed to be there still.
-func (c *Client) keep(topic string, vanished []QueueData, masters []Master) []QueueData {
+// stillThere returns the vanished shares that the client still believes in.
+func (c *Client) stillThere(topic string, vanished []QueueData, masters []Master) []QueueData {
 	var kept []QueueData
 	for _, q := range vanished {
 		listed := slices.ContainsFunc(masters, func(m Master) bool { return m.Name == q.Broker })
 		l := (*c.links.Load())[q.Broker]
-		if !listed && l != nil && l.current.Load() != nil && c.vanishedFor(share{topic, q.Broker}) < keepVanished {
+		if !listed && l != nil && l.current.Load() != nil && c.vanishedFor(share{topic, q.Broker}) < trustVanished {
 			kept = append(kept, q)
 		}
 	}
 	return kept
 }
 
-// vanishedFor returns since when name servers miss a share.
+// vanishedFor returns for how long name servers have not listed a share.
 func (c *Client) vanishedFor(s share) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +85,7 @@ func (c *Client) vanishedFor(s share) time.Duration {
 	return time.Since(since)
 }
 
-// seen forgets since when the shares that are in the route were missed.
+// seen resets that time for the shares in the route.
 func (c *Client) seen(topic string, route *Route) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +94,7 @@ func (c *Client) seen(topic string, route *Route) {
 	}
 }
 
-// doubt makes keep keep nothing of the topic.
+// doubt makes stillThere return nothing for the topic.
 func (c *Client) doubt(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// keepBuffer is the largest buffer that a connection keeps for its next batch.
-const keepBuffer = 1 << 20
+// largestSpare is the largest buffer that a connection reuses for its next batch.
+const largestSpare = 1 << 20
 
 // batch is a run of whole frames, ready to be written at once.
 type batch struct {
@@ -24,7 +24,7 @@ type queuedFrame struct {
 	end         int
 	opaque      int32
 	answered    bool
-	gone        bool // nobody waits for it any more
+	gone        bool // its call is gone
 	writeBefore time.Time
 }
 
@@ -44,8 +44,8 @@ func (b *batch) add(w *fieldWriter, req *request, f queuedFrame) error {
 	return nil
 }
 
-// keep removes the frames that retain refuses. The bytes of the rest close up.
-func (b *batch) keep(retain func(f *queuedFrame) bool) {
+// filter removes the frames that retain refuses, and moves the bytes of the others together.
+func (b *batch) filter(retain func(f *queuedFrame) bool) {
 	kept, size, start := b.frames[:0], 0, 0
 	for _, f := range b.frames {
 		end := f.end
@@ -103,7 +103,7 @@ func (c *conn) writeLoop() {
 			return
 		}
 		spare = batch{buf: b.buf[:0], frames: b.frames[:0]}
-		if cap(spare.buf) > keepBuffer {
+		if cap(spare.buf) > largestSpare {
 			spare = batch{}
 		}
 		if err := c.write(&b); err != nil {
@@ -114,16 +114,15 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// nextBatch waits until something is to be written, and takes all of it. From
-// here on the calls count as sent.
+// nextBatch waits for frames to be written, and takes all of them. From here on their calls count as sent.
 func (c *conn) nextBatch(spare batch) (b batch, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.queue.frames) == 0 && c.err == nil {
 		c.wake.Wait()
 	}
-	// Callers that are about to add a frame come first: their frames share the
-	// system call, here and at the broker.
+	// Callers that are about to add a frame come first, so that their frames share the system call, here and at the
+	// broker.
 	c.mu.Unlock()
 	runtime.Gosched()
 	c.mu.Lock()
@@ -145,13 +144,13 @@ func (c *conn) nextBatch(spare batch) (b batch, ok bool) {
 		}
 	}
 	if gone > 0 {
-		b.keep(func(f *queuedFrame) bool { return !f.gone })
+		b.filter(func(f *queuedFrame) bool { return !f.gone })
 	}
 	return b, true
 }
 
-// write writes the batch. A frame whose time passes while the socket takes no
-// bytes is taken out again. After an error b holds what was not written whole.
+// write writes the batch. It takes frames out again whose time passes while the socket takes no bytes. After an error,
+// b has the frames that were not written whole.
 func (c *conn) write(b *batch) error {
 	limit := time.Now().Add(c.opts.writeTimeout)
 	for {
@@ -175,8 +174,8 @@ func (c *conn) write(b *batch) error {
 	}
 }
 
-// dropLate takes out the frames whose writeBefore has passed. Of a frame that is
-// half written only the connection's end can stop the rest.
+// dropLate takes out the frames whose writeBefore has passed. If a frame is half written, only the end of the
+// connection can stop the rest of it.
 func (c *conn) dropLate(b *batch) error {
 	if b.limited == 0 {
 		return nil
@@ -193,7 +192,7 @@ func (c *conn) dropLate(b *batch) error {
 	if !anyLate {
 		return nil
 	}
-	b.keep(func(f *queuedFrame) bool {
+	b.filter(func(f *queuedFrame) bool {
 		if !late(f) {
 			return true
 		}
@@ -203,8 +202,8 @@ func (c *conn) dropLate(b *batch) error {
 	return nil
 }
 
-// failUnwritten tells the calls of whose frames no byte was written. A frame
-// that was written in part is left to fail: it counts as possibly sent.
+// failUnwritten fails the calls of frames of which no byte was written. A frame that was partly written is left to
+// fail, because it counts as possibly sent.
 func (c *conn) failUnwritten(b *batch, cause error) {
 	frames := b.frames
 	if b.partial {
