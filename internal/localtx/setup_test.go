@@ -71,17 +71,23 @@ func withURL(through func(string) string) option { return func(o *options) { o.t
 // setup migrates a database and returns a store on it that knows the kind "orders" and those of the options.
 func setup(t testing.TB, opts ...option) *env {
 	t.Helper()
-	return setupAt(t, stacktest.NewDatabase(t), opts...)
+	return setupMigrated(t, stacktest.NewMigrated(t), opts...)
 }
 
+// setupAt is setup with the database of another server.
 func setupAt(t testing.TB, url string, opts ...option) *env {
+	t.Helper()
+	if err := migrations.Up(t.Context(), url, migrations.Core, migrations.Example); err != nil {
+		t.Fatal(err)
+	}
+	return setupMigrated(t, url, opts...)
+}
+
+func setupMigrated(t testing.TB, url string, opts ...option) *env {
 	t.Helper()
 	o := options{timing: txn.DefaultTiming(), programs: map[string]localtx.Program{"orders": orders.Handler{}}, through: func(url string) string { return url }}
 	for _, opt := range opts {
 		opt(&o)
-	}
-	if err := migrations.Up(t.Context(), url, migrations.Core, migrations.Example); err != nil {
-		t.Fatal(err)
 	}
 	e := &env{t: t, url: url, side: newPool(t, url)}
 	if o.ddl != "" {

@@ -17,7 +17,6 @@ import (
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
-	"github.com/txsvc/txsvc/migrations"
 )
 
 // told is the state of the name servers, which the test sets.
@@ -66,11 +65,7 @@ func (s *cutOff) AcceptedQueues(ctx context.Context, topics []string) (map[strin
 
 func newStore(t *testing.T) *localtx.Store {
 	t.Helper()
-	url := stacktest.NewDatabase(t)
-	if err := migrations.Up(t.Context(), url, migrations.Core); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := localtx.NewPool(t.Context(), url)
+	pool, err := localtx.NewPool(t.Context(), stacktest.NewMigrated(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func newImpatientEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newEnvOn(t, stacktest.NewDatabase(t), s.Nameservers())
+	return newEnvOn(t, stacktest.NewMigrated(t), s.Nameservers())
 }
 
 // slow is a request whose local transaction waits for a lock on the shard key, which the test holds.
@@ -232,7 +232,7 @@ func TestCheckbackOfForeignHalfMessage(t *testing.T) {
 func TestTwoServicesInOneGroup(t *testing.T) {
 	t.Parallel()
 	e := newImpatientEnv(t)
-	other := newEnvOn(t, stacktest.NewDatabase(t), e.nameservers)
+	other := newEnvOn(t, stacktest.NewMigrated(t), e.nameservers)
 	other.group, other.topic, other.config = e.group, e.topic, e.config
 	ours, theirs := e.start().ready(), other.start().ready()
 	const orphans = 5

@@ -7,17 +7,13 @@ import (
 	"testing"
 
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
-	"github.com/txsvc/txsvc/migrations"
 )
 
 // What check-config can know without a database is told without one; the database is asked for the rest. Both name the place,
 // and what neither looks at.
 func TestCheckConfigTellsPlaces(t *testing.T) {
 	t.Parallel()
-	url := stacktest.NewDatabase(t)
-	if err := migrations.Up(t.Context(), url, migrations.Core, migrations.Example); err != nil {
-		t.Fatal(err)
-	}
+	url := stacktest.NewMigrated(t)
 	const (
 		ok   = "not checked: whether the topics exist, whether the database takes the statements (--database asks it)\n"
 		okDB = "not checked: whether the topics exist, permissions, and, of statements that do not query or change rows, names\n"

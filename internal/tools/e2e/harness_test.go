@@ -83,7 +83,16 @@ type env struct {
 // newEnv makes one on the stack that the tests share.
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	return newEnvOn(t, stacktest.NewDatabase(t), stacktest.Shared(t).Nameservers)
+	return newEnvOn(t, stacktest.NewMigrated(t), stacktest.Shared(t).Nameservers)
+}
+
+// newEnvMigrating makes one on a database that is not migrated yet.
+func newEnvMigrating(t *testing.T, databaseURL string, nameservers []string) *env {
+	t.Helper()
+	if err := migrations.Up(t.Context(), databaseURL, migrations.Core, migrations.Example); err != nil {
+		t.Fatal(err)
+	}
+	return newEnvOn(t, databaseURL, nameservers)
 }
 
 func newEnvOn(t *testing.T, databaseURL string, nameservers []string) *env {
@@ -93,9 +102,6 @@ func newEnvOn(t *testing.T, databaseURL string, nameservers []string) *env {
 		t: t, databaseURL: databaseURL, nameservers: nameservers, group: "g-" + name, topic: "orders-" + name, transport: "native",
 	}
 	ctx := t.Context()
-	if err := migrations.Up(ctx, databaseURL, migrations.Core, migrations.Example); err != nil {
-		t.Fatal(err)
-	}
 	var err error
 	if e.db, err = pgxpool.New(ctx, databaseURL); err != nil {
 		t.Fatal(err)

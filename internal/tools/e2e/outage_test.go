@@ -18,7 +18,7 @@ import (
 func newPrivateEnv(t *testing.T, o devstack.Options) (*env, *devstack.Stack) {
 	t.Helper()
 	stack := stacktest.Private(t, o)
-	return newEnvOn(t, stack.DatabaseURL(), stack.Nameservers()), stack
+	return newEnvMigrating(t, stack.DatabaseURL(), stack.Nameservers()), stack
 }
 
 // unavailable posts an order and expects 503 with the code and Retry-After.

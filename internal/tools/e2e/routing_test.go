@@ -66,7 +66,7 @@ func newRoutes(t *testing.T) *routes {
 	t.Helper()
 	stack := stacktest.Private(t, devstack.Options{Brokers: 2})
 	r := &routes{
-		env: newEnvOn(t, stack.DatabaseURL(), stack.Nameservers()), stack: stack, seen: make(map[string]queue),
+		env: newEnvMigrating(t, stack.DatabaseURL(), stack.Nameservers()), stack: stack, seen: make(map[string]queue),
 		topics: []string{"move", "keep", "grow", "keepgrow", "readonly", "shrink", "gone", "keepgone", "half", "lined", "boxed"},
 	}
 	var config strings.Builder

@@ -27,7 +27,7 @@ func newStandbyEnv(t *testing.T) (e *env, primary, standby *devstack.Server) {
 	if standby, err = s.Standby(); err != nil {
 		t.Fatal(err)
 	}
-	e = newEnvOn(t, s.EitherURL(), mq.Nameservers())
+	e = newEnvMigrating(t, s.EitherURL(), mq.Nameservers())
 	e.config = e.writeConfig(fmt.Sprintf(`
 kinds:
   order.create:

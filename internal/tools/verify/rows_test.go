@@ -8,16 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
-	"github.com/txsvc/txsvc/migrations"
 )
 
 // TestRowsOfTheRunAreRead: all of them, over several batches, and none of another run.
 func TestRowsOfTheRunAreRead(t *testing.T) {
 	t.Parallel()
-	url := stacktest.NewDatabase(t)
-	if err := migrations.Up(t.Context(), url, migrations.Core); err != nil {
-		t.Fatal(err)
-	}
+	url := stacktest.NewMigrated(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // Package stacktest gives tests a real PostgreSQL and a real RocketMQ: the stack
 // that the environment variable TXSVC_TEST_STACK describes (package withstack sets
 // it), else one of this test binary's own, started at the first use and removed at
-// the end. It imports devstack alone.
+// the end. It imports devstack and migrations.
 //
 // A package that uses it says so once:
 //
@@ -26,6 +26,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/tools/devstack"
+	"github.com/txsvc/txsvc/migrations"
 )
 
 // Env is the environment variable that describes a running stack, as JSON of [Stack].
@@ -74,6 +75,7 @@ func (r Runner) Run() int {
 	code := r.tests.Run()
 	shared.Lock()
 	defer shared.Unlock()
+	dropMigrated()
 	shared.release()
 	return code
 }
@@ -168,14 +170,80 @@ func Private(tb testing.TB, o devstack.Options) *devstack.Stack {
 // dropped, with all connections to it, when the test ends.
 func NewDatabase(tb testing.TB) string {
 	tb.Helper()
+	return newDatabase(tb, "template0") // it never has connections, which would fail a copy
+}
+
+// migrated is the database that NewMigrated copies; empty before its first use. A copy does not have the settings that
+// migrations make for the user in the database.
+var migrated struct {
+	sync.Mutex
+	name, stackURL string
+	settings       []string
+}
+
+// NewMigrated is [NewDatabase] with the tables of the service and of the example. It is a copy of one such database, which
+// costs a quarter of the migrations.
+func NewMigrated(tb testing.TB) string {
+	tb.Helper()
 	s := Shared(tb)
-	name := "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	// template0 never has connections, which would fail a copy.
-	exec(tb, tb.Context(), s.URL, "create database "+name+" template template0")
+	migrated.Lock()
+	defer migrated.Unlock()
+	if migrated.name == "" {
+		name := newName("template_")
+		exec(tb, tb.Context(), s.URL, "create database "+name+" template template0")
+		if err := migrations.Up(tb.Context(), atDatabase(tb, name), migrations.Core, migrations.Example); err != nil {
+			exec(tb, tb.Context(), s.URL, "drop database "+name+" with (force)")
+			tb.Fatal(err)
+		}
+		migrated.name, migrated.stackURL, migrated.settings = name, s.URL, settingsIn(tb, name)
+	}
+	return newDatabase(tb, migrated.name+" strategy file_copy", migrated.settings...)
+}
+
+// settingsIn returns what the user's sessions in a database begin with, as assignments.
+func settingsIn(tb testing.TB, database string) (settings []string) {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), Shared(tb).URL)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close(tb.Context())
+	err = conn.QueryRow(tb.Context(), `SELECT array_agg(setting) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase,
+		unnest(setconfig) setting WHERE datname = $1 AND setrole = current_user::regrole`, database).Scan(&settings)
+	if err != nil {
+		tb.Fatalf("reading the settings of %s: %v", database, err)
+	}
+	return settings
+}
+
+// dropMigrated drops what [NewMigrated] copies: the stack may outlive the test binary.
+func dropMigrated() {
+	if migrated.name == "" {
+		return
+	}
+	if err := execute(context.Background(), migrated.stackURL, "drop database "+migrated.name+" with (force)"); err != nil {
+		fmt.Fprintln(os.Stderr, "stacktest:", err)
+	}
+}
+
+func newName(prefix string) string { return prefix + strings.ReplaceAll(uuid.NewString(), "-", "") }
+
+func newDatabase(tb testing.TB, template string, settings ...string) string {
+	tb.Helper()
+	s, name := Shared(tb), newName("test_")
+	exec(tb, tb.Context(), s.URL, "create database "+name+" template "+template)
 	tb.Cleanup(func() {
 		exec(tb, context.Background(), s.URL, "drop database "+name+" with (force)")
 	})
-	u, err := url.Parse(s.URL)
+	for _, setting := range settings {
+		exec(tb, tb.Context(), s.URL, "alter role current_user in database "+name+" set "+setting)
+	}
+	return atDatabase(tb, name)
+}
+
+func atDatabase(tb testing.TB, name string) string {
+	tb.Helper()
+	u, err := url.Parse(Shared(tb).URL)
 	if err != nil {
 		tb.Fatalf("parsing the stack's database URL: %v", err)
 	}
@@ -185,14 +253,21 @@ func NewDatabase(tb testing.TB) string {
 
 func exec(tb testing.TB, ctx context.Context, url, sql string) {
 	tb.Helper()
+	if err := execute(ctx, url, sql); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func execute(ctx context.Context, url, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		tb.Fatalf("connecting for %q: %v", sql, err)
+		return fmt.Errorf("connecting for %q: %w", sql, err)
 	}
 	defer conn.Close(ctx)
 	if _, err := conn.Exec(ctx, sql); err != nil {
-		tb.Fatalf("%s: %v", sql, err)
+		return fmt.Errorf("%s: %w", sql, err)
 	}
+	return nil
 }

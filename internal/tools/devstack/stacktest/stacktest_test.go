@@ -49,6 +49,13 @@ func TestNewDatabase(t *testing.T) {
 			names[name] = true
 		})
 	}
+	migrated := connect(t, stacktest.NewMigrated(t))
+	var path string
+	var rows int
+	err := migrated.QueryRow(t.Context(), "select count(*), current_setting('search_path') from txsvc.transactions").Scan(&rows, &path)
+	if err != nil || path != "public" {
+		t.Errorf("a migrated database: got %v and the search path %q, want the service's table, and its schema not in the path", err, path)
+	}
 	if len(names) != 2 {
 		t.Errorf("got databases %v, want two", names)
 	}
