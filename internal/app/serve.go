@@ -107,11 +107,14 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	}
 	router := routing.New(routing.Config{Topics: topics, Kinds: kinds}, mq, store, registry, log)
 	metrics := txn.NewMetrics(registry)
-	resolver := delivery.New(store, mq, router, timing, metrics, registry, log)
+	deliveries := delivery.New(delivery.Ports{
+		Decisions: store, Halves: store, Outbox: store, Lines: store, Waiting: store, Pending: store, Rows: store,
+		Broker: mq, Probes: mq, Copies: mq, Queues: router,
+	}, timing, metrics, registry, log)
 	flow := txn.Config{MaxInFlight: s.MaxInFlight, Timing: timing, Reached: failpoint.Hook()}
-	service := txn.NewService(flow, kinds, router, mq, store, resolver, metrics, log)
+	service := txn.NewService(flow, kinds, router, mq, store, deliveries, metrics, log)
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
-	ready := readiness{store, mq, router, resolver, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}
+	ready := readiness{store, mq, router, deliveries, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}
 	readyMetrics := &readyMetrics{readiness: ready, stopping: ctx.Done()}
 	registry.MustRegister(readyMetrics)
 	handler, err := http.New(http.Config{
@@ -123,7 +126,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	producer := txn.ProducerOf(mq.NewUniqKey())
 	_ = store.Register(startCtx, producer) // before there are half messages; RunRegistration tries again
-	err = mq.Start(startCtx, router.Topics(), resolver.Checkback)
+	err = mq.Start(startCtx, router.Topics(), deliveries.Checkback)
 	ready.logMissing(startCtx, log)
 	cancel()
 	if err != nil {
@@ -137,7 +140,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
 	var loops errgroup.Group
-	loops.Go(func() error { return resolver.Run(background) })
+	loops.Go(func() error { return deliveries.Run(background) })
 	loops.Go(func() error { return router.Run(background) })
 	loops.Go(func() error { readyMetrics.run(background); return nil })
 	loops.Go(func() error { store.RunMarker(background); return nil })
@@ -178,11 +181,11 @@ func newRegistry() *prometheus.Registry {
 
 // readiness asks everything that the service depends on.
 type readiness struct {
-	store    *localtx.Store
-	mq       *rocketmq.Client
-	router   *routing.Router
-	resolver *delivery.Resolver
-	spared   bool // there are kinds that go on without half messages
+	store      *localtx.Store
+	mq         *rocketmq.Client
+	router     *routing.Router
+	deliveries *delivery.Service
+	spared     bool // there are kinds that go on without half messages
 }
 
 // Ready implements http.Readiness. One broker of several that is away only degrades the service: keys of its queues are
@@ -211,8 +214,8 @@ func (r readiness) Ready(ctx context.Context) []http.Check {
 			last.OK, last.Degrades = false, true
 		}
 	}
-	for _, t := range r.resolver.Troubles() {
-		checks = append(checks, http.Check{Name: t.Name, Detail: t.Detail, Degrades: true})
+	for _, d := range r.deliveries.Degraded() {
+		checks = append(checks, http.Check{Name: d.Name, Detail: d.Detail, Degrades: true})
 	}
 	return checks
 }

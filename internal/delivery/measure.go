@@ -2,19 +2,28 @@ package delivery
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/txsvc/txsvc/internal/delivery/groups"
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// measured is what was read last of the pending rows, as metrics. While it cannot be read, the counts vanish, because
-// nobody knows them; the age of the oldest grows, because what was pending last still is as far as anybody knows, and
-// because of what came since nothing is known: so an alert about it fires.
-type measured struct {
+// pending measures the pending rows, and shows them as metrics. While they cannot be
+// read, the counts vanish, because nobody knows them. The age of the oldest grows meanwhile, so that an alert about it fires:
+// what was pending last still is, as far as is known, and nothing is known of what came since.
+type pending struct {
+	rows    Pending
+	brokers interface{ Brokers() []string }
+	// evidence says which brokers do not answer: their rows are told.
+	evidence groups.Evidence
+	timing   txn.Timing
+	log      *slog.Logger
+
 	mu     sync.Mutex
 	last   txn.Pending
 	at     time.Time // of the last reading, or of the start
@@ -33,30 +42,35 @@ var (
 		"1 while what is pending cannot be read from the database, else 0.", nil, nil)
 )
 
-func newMeasured() *measured { return &measured{at: time.Now(), never: true} }
+// gaugesEvery is how often what is pending is counted.
+const gaugesEvery = 5 * time.Second
+
+func newPending(rows Pending, brokers groups.Brokers, evidence groups.Evidence, timing txn.Timing, log *slog.Logger) *pending {
+	return &pending{rows: rows, brokers: brokers, evidence: evidence, timing: timing, log: log, at: time.Now(), never: true}
+}
 
 // set notes a reading that began at the given time.
-func (m *measured) set(p txn.Pending, began time.Time) {
+func (m *pending) set(p txn.Pending, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last, m.at, m.failed, m.never = p, began, false, false
 }
 
-func (m *measured) fail() {
+func (m *pending) fail() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failed = true
 }
 
 // Describe implements prometheus.Collector.
-func (m *measured) Describe(ch chan<- *prometheus.Desc) {
+func (m *pending) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{descPending, descParked, descOldest, descFailed} {
 		ch <- desc
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (m *measured) Collect(ch chan<- prometheus.Metric) {
+func (m *pending) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	gauge := func(desc *prometheus.Desc, value float64) {
@@ -77,48 +91,48 @@ func (m *measured) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// noteLimit bounds the rows that are told at once why they wait.
+// noteLimit bounds the rows into which a reason is written at once.
 const noteLimit = 500
 
-// noteSilent tells rows what they wait for, because nobody claims those of a broker that does not answer, and so nobody
-// writes down what it met.
-func (r *Resolver) noteSilent(ctx context.Context) {
-	for _, broker := range r.broker.Brokers() {
-		if r.Alive(broker) {
+// noteSilent writes into rows why they wait when their broker does not answer. Nobody claims these rows, so nobody else
+// writes it.
+func (m *pending) noteSilent(ctx context.Context) {
+	for _, broker := range m.brokers.Brokers() {
+		if m.evidence.Answering(broker) {
 			continue
 		}
-		if err := r.store.NoteWaiting(ctx, broker, txn.Silent(broker), noteLimit); err != nil {
-			r.log.DebugContext(ctx, "telling rows that their broker does not answer", "broker", broker, "error", err)
+		if err := m.rows.NoteWaiting(ctx, broker, txn.Silent(broker), noteLimit); err != nil {
+			m.log.DebugContext(ctx, "noting in rows that their broker does not answer", "broker", broker, "error", err)
 		}
 	}
 }
 
-// measureAll measures at most a twentieth of the time: a large backlog takes long to count. After a failure it is quicker,
-// so that what is pending is soon known again.
-func (r *Resolver) measureAll(ctx context.Context) {
+// measureAll measures every gaugesEvery, and at most a twentieth of the time, because a large backlog takes long to count.
+// After a failure it does not wait so long, so that what is pending is soon known again.
+func (m *pending) measureAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		wait := gaugesEvery
-		if r.measure(ctx) {
+		if m.measure(ctx) {
 			wait = max(wait, 20*time.Since(start))
 		}
 		pause.For(ctx, wait)
 	}
 }
 
-func (r *Resolver) measure(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (m *pending) measure(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, m.timing.CallWithin)
 	defer cancel()
 	began := time.Now()
-	p, err := r.store.Pending(ctx)
+	p, err := m.rows.Pending(ctx)
 	if err != nil {
-		r.measured.fail()
-		r.log.DebugContext(ctx, "measuring pending deliveries", "error", err)
+		m.fail()
+		m.log.DebugContext(ctx, "measuring pending deliveries", "error", err)
 		return false
 	}
-	r.measured.set(p, began)
+	m.set(p, began)
 	if p.Count > 0 {
-		r.noteSilent(ctx)
+		m.noteSilent(ctx)
 	}
 	return true
 }

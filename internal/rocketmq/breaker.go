@@ -174,7 +174,7 @@ func (c *Client) observe(m *txn.Message, sent time.Time, status remoting.SendSta
 		return
 	}
 	c.log.WarnContext(c.ctx, "no half messages are sent to the broker until it stores one", "broker", b.broker, "why", txn.Why(err), "error", err)
-	trial := txn.Message{Topic: m.Topic, Queue: m.Queue, Kind: txn.MarkKind, Body: []byte("{}")}
+	trial := txn.Message{Topic: m.Topic, Queue: m.Queue, Kind: txn.ProbeKind, Body: []byte("{}")}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx.Err() == nil {

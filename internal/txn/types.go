@@ -75,9 +75,9 @@ type Message struct {
 	DeliverAt   time.Time     // of a message without a transaction: not visible before; zero for at once
 }
 
-// MarkKind is the TX_KIND of half messages of the service's own, which are rolled back at once and have no TX_ID: they tell
+// ProbeKind is the TX_KIND of half messages of the service's own, which are rolled back at once and have no TX_ID: they show
 // something of the broker that stores them.
-const MarkKind = "-mark"
+const ProbeKind = "-mark"
 
 // Half names one stored half message, or one copy of it that the broker made when it asked back: what END_TRANSACTION
 // needs. All copies share the UniqKey; the coordinates differ.
