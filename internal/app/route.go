@@ -204,8 +204,8 @@ func (c *routeShowCommand) list(ctx context.Context, out output, d txn.Destinati
 
 // told is an error as people at a terminal read it.
 func told(err error) error {
-	if e, ok := errors.AsType[*txn.Error](err); ok {
-		return errors.New(e.Detail)
+	if words := txn.WordsOf(err); words != "" {
+		return errors.New(words)
 	}
 	return err
 }

@@ -237,8 +237,8 @@ func isBroker(c rocketmq.Check) bool { return strings.HasPrefix(c.Name, "broker"
 
 func toCheck(name string, err error, detail string, degrades bool) http.Check {
 	check := http.Check{Name: name, OK: err == nil, Detail: detail, Degrades: err != nil && degrades}
-	if e, ok := errors.AsType[*txn.Error](err); ok {
-		check.Detail = e.Detail
+	if words := txn.WordsOf(err); words != "" {
+		check.Detail = words
 	} else if err != nil {
 		check.Detail = "does not answer"
 	}

@@ -102,7 +102,7 @@ func (b *backlog) work(at line) {
 		}
 		status, err := b.send(j)
 		b.finish(j, status, err)
-		if errors.Is(err, txn.ErrReplyMissing) {
+		if txn.IsMaybeSent(err) {
 			b.awaitLife(at.queue.Broker)
 		}
 	}
@@ -142,10 +142,10 @@ func (b *backlog) next(at line) *job {
 func (b *backlog) send(j *job) (txn.SendStatus, error) {
 	for next := firstRetry; ; next = min(2*next, maxRetry) {
 		if b.ctx.Err() != nil {
-			return "", fmt.Errorf("%w: the service stopped: %w", txn.ErrNotSent, b.ctx.Err())
+			return "", &txn.SendError{Outcome: txn.Unsent, Reason: txn.ReasonUnreachable, Words: "the service stopped", Cause: b.ctx.Err()}
 		}
 		status, err := publishOnce(b.ctx, b.broker, b.config.SendTimeout, j.list)
-		if err == nil || !retriable(err) {
+		if !txn.IsUnsent(err) {
 			return status, err
 		}
 		wait := pause.About(next)

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"errors"
 	"time"
 
 	"github.com/txsvc/txsvc/internal/txn"
@@ -28,46 +27,29 @@ func outcome(status txn.SendStatus, err error) string {
 	switch {
 	case err == nil:
 		return string(status)
-	case errors.Is(err, txn.ErrReplyMissing):
+	case txn.IsMaybeSent(err):
 		return statusUnconfirmed
-	case retriable(err):
+	case txn.IsUnsent(err):
 		return statusNotSent
 	default:
 		return statusRefused
 	}
 }
 
-// retriable tells whether messages were certainly not sent, and may be taken later.
-func retriable(err error) bool {
-	return errors.Is(err, txn.ErrNotSent) || txn.CodeOf(err) == txn.CodeBrokerUnavailable
-}
-
-// sendError is what a client is told.
-func sendError(err error, list []txn.Message) error {
-	switch {
-	case errors.Is(err, txn.ErrReplyMissing):
+// coded gives the error of messages the code that their client sees.
+func coded(err error, list []txn.Message) error {
+	if txn.IsMaybeSent(err) {
 		return &txn.Error{
 			Code: txn.CodeUnconfirmed, Cause: err, MessageIDs: ids(list),
 			Detail: "it is not known whether this is stored in queue " + list[0].Queue.String() + ": " + txn.Why(err) +
 				". It may be stored, now or later; sending it again may make a second one",
 		}
-	case errors.Is(err, txn.ErrNotSent):
-		return txn.BrokerUnavailable(err, "the broker did not take this for queue %s: %s; nothing was sent", list[0].Queue, txn.Why(err))
-	default:
-		return nothingSent(err)
 	}
+	return txn.Undone(txn.Coded(err, "the broker did not take this for queue "+list[0].Queue.String()), nothingSent)
 }
 
-// nothingSent adds to what an adapter says of the broker what it cannot know.
-func nothingSent(err error) error {
-	e, ok := errors.AsType[*txn.Error](err)
-	if !ok || e.Code != txn.CodeBrokerUnavailable {
-		return err
-	}
-	told := *e
-	told.Detail += "; nothing was sent"
-	return &told
-}
+// nothingSent is what clients can rely on after an error without MessageIDs.
+const nothingSent = "nothing was sent"
 
 func overloaded(detail string) error {
 	return &txn.Error{Code: txn.CodeOverloaded, Detail: detail, RetryAfter: time.Second}

@@ -19,10 +19,10 @@ import (
 type Broker interface {
 	// NewUniqKey returns a fresh UNIQ_KEY in RocketMQ's standard form.
 	NewUniqKey() string
-	// Publish stores messages of one topic and queue, all of them or none, and waits for the broker's answer. Errors wrap
-	// txn.ErrNotSent or txn.ErrReplyMissing, or are a *txn.Error: then nothing is stored.
+	// Publish stores messages of one topic and queue, all of them or none, and waits for the broker's answer. Errors are
+	// *txn.SendError.
 	Publish(ctx context.Context, list []txn.Message) (txn.SendStatus, error)
-	// PublishOneWay hands the messages to the connection. Errors wrap txn.ErrNotSent or are a *txn.Error.
+	// PublishOneWay hands the messages to the connection. Errors are *txn.SendError.
 	PublishOneWay(list []txn.Message) error
 	// Probe asks the broker for a sign of life.
 	Probe(ctx context.Context, broker string) error
@@ -118,7 +118,7 @@ func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 	}
 	route, err := s.route(ctx, d, &r)
 	if err != nil {
-		return nil, nothingSent(err)
+		return nil, txn.Undone(err, nothingSent)
 	}
 	if err := s.place(ctx, &r, list, route.Queue); err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (m *Message) payload() []byte {
 // queues have changed they go to the one that the key has now: once.
 func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, receipt *Receipt, list []txn.Message) error {
 	status, err := s.publish(ctx, list)
-	if queueMayBeGone(err) {
+	if txn.QueueMayBeGone(err) {
 		s.refresh(ctx, d.Topic)
 		again, routeErr := s.route(ctx, d, r)
 		if routeErr == nil && again.Queue != receipt.Route.Queue {
@@ -229,15 +229,10 @@ func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, recei
 	}
 	s.metrics.count(ModeSync, list, outcome(status, err), err == nil)
 	if err != nil {
-		return sendError(err, list)
+		return coded(err, list)
 	}
 	receipt.Status, receipt.Advice = string(status), advice(status)
 	return nil
-}
-
-// queueMayBeGone: the broker does not have the queue, or cannot be reached. A busy one has it.
-func queueMayBeGone(err error) bool {
-	return errors.Is(err, txn.ErrNoQueue) || errors.Is(err, txn.ErrNotSent) && !errors.Is(err, txn.ErrBusy)
 }
 
 // refreshTimeout bounds the waiting for a refreshed list of queues.
@@ -255,10 +250,10 @@ func (s *Service) publish(ctx context.Context, list []txn.Message) (txn.SendStat
 		status, err := publishOnce(ctx, s.broker, s.config.SendTimeout, list)
 		pause, patient := txn.BusyPause(busy)
 		switch {
-		case errors.Is(err, txn.ErrBusy) && patient:
+		case txn.ReasonOf(err) == txn.ReasonBusy && patient:
 			time.Sleep(pause)
 			busy++
-		case errors.Is(err, txn.ErrNotSent) && attempt < s.config.Attempts:
+		case txn.IsUnsent(err) && txn.IsWorthRepeating(err) && attempt < s.config.Attempts:
 			attempt++
 		default:
 			return status, err
@@ -276,7 +271,7 @@ func (s *Service) oneWay(list []txn.Message) error {
 	err := s.broker.PublishOneWay(list)
 	s.metrics.count(ModeOneWay, list, outcome(statusAccepted, err), false)
 	if err != nil {
-		return sendError(err, list)
+		return coded(err, list)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type router struct{ client *rocketmq.Client }
 func (r router) Route(ctx context.Context, d txn.Destination, in txn.SelectorInput) (txn.Route, error) {
 	queues, err := r.client.Queues(ctx, d.Topic)
 	if err != nil {
-		return txn.Route{}, err
+		return txn.Route{}, txn.Coded(err, "")
 	}
 	return d.Selector.Select(queues, in)
 }

@@ -1,8 +1,6 @@
 package rocketmq
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
@@ -10,34 +8,33 @@ import (
 )
 
 // meaning is what a broker's answer to a message says of that message.
-type meaning int
+type meaning struct {
+	outcome txn.SendOutcome
+	reason  txn.SendReason
+}
 
-const (
-	maybeStored meaning = iota // the broker failed, or gave an answer that nobody knows: it may have stored the message before
-	notStored                  // the message can be sent again
-	busy                       // the same, after a pause
-	noQueue                    // the topic, or this queue of it, is not there or must not be written now
-	forbidden                  // nothing of this sort is taken until somebody changes the broker's settings or permissions
-	tooLarge                   // a message of this size is never taken
-	invalid                    // this message is never taken
+var (
+	maybeStored = meaning{txn.MaybeSent, txn.ReasonFailed} // the broker failed, or gave an answer that nobody knows: it may have stored the message before
+	notStored   = meaning{txn.Unsent, txn.ReasonFailed}    // the message can be sent again
+	busy        = meaning{txn.Unsent, txn.ReasonBusy}      // the same, after a pause
+	queueGone   = meaning{txn.Unsent, txn.ReasonNoQueue}   // the topic, or this queue of it, is not there or must not be written now
+	excluded    = meaning{txn.Unsent, txn.ReasonSettings}  // nothing of this sort is taken until somebody changes the broker's settings or permissions
+	tooLarge    = meaning{txn.RefusedForGood, txn.ReasonTooLarge}
+	invalid     = meaning{txn.RefusedForGood, txn.ReasonInvalid}
 )
 
 // saying is how brokers say something. text is for everybody; in it %s stands for the topic.
 type saying struct {
-	code    int
-	remark  string // a part of it; empty: whatever it is
-	means   meaning
-	pointer string // the field that is invalid
-	text    string
+	code   int
+	remark string // a part of it; empty: whatever it is
+	means  meaning
+	field  string // the one that is invalid
+	text   string
 }
 
 const (
-	pointerDeliverAt = "/deliver_at"
-	pointerKeys      = "/keys"
-)
-
-const (
 	textNoTopic      = "topic %s does not exist"
+	textNoRoute      = "no name server tells where topic %s is"
 	textNotPermitted = "the broker does not permit writing to topic %s"
 	textTooLarge     = "the broker refused the message: payload or properties are larger than it accepts"
 	textKeyMissing   = "at least one key is required: the topic is compacted (cleanup.policy=COMPACTION), and RocketMQ keeps the last message of each key"
@@ -47,20 +44,20 @@ const (
 // class, MessageExtEncoder, AclException, BrokerFastFailure). The first one that fits counts. Where one code has several
 // meanings, the remark tells them apart.
 var sayings = []saying{
-	{remoting.CodeMessageIllegal, "message key is missing", invalid, pointerKeys, textKeyMissing},
-	{remoting.CodeMessageIllegal, "timer message illegal", invalid, pointerDeliverAt, "is further ahead than the broker accepts (timerMaxDelaySec)"},
+	{remoting.CodeMessageIllegal, "message key is missing", invalid, txn.FieldKeys, textKeyMissing},
+	{remoting.CodeMessageIllegal, "timer message illegal", invalid, txn.FieldDeliverAt, "is further ahead than the broker accepts (timerMaxDelaySec)"},
 	{remoting.CodeMessageIllegal, "length not matched", tooLarge, "", textTooLarge},
 	{remoting.CodeMessageIllegal, "must be less", tooLarge, "", textTooLarge},
 	{remoting.CodeMessageIllegal, "", invalid, "", "the broker refused the message as illegal"},
 
-	{remoting.CodeSystemError, "timer message is not enabled", invalid, pointerDeliverAt, "the broker does not deliver at a given time: its timerWheelEnable is off"},
+	{remoting.CodeSystemError, "timer message is not enabled", invalid, txn.FieldDeliverAt, "the broker does not deliver at a given time: its timerWheelEnable is off"},
 	{remoting.CodeSystemError, "timer message is under flow control", busy, "", ""},
 	{remoting.CodeSystemError, "size exceeded", tooLarge, "", "the broker refused the batch: it is larger than it accepts (maxMessageSize)"},
 	{remoting.CodeSystemError, "in-sync replicas not enough", notStored, "", ""},
 	{remoting.CodeSystemError, "broker unable to service", notStored, "", ""},
 	{remoting.CodeSystemError, "create mapped file failed", notStored, "", ""},
 	{remoting.CodeSystemError, "LMQ_CONSUME_QUEUE_NUM_EXCEEDED", notStored, "", ""},
-	{remoting.CodeSystemError, "AclException", forbidden, "", textNotPermitted},
+	{remoting.CodeSystemError, "AclException", excluded, "", textNotPermitted},
 	{remoting.CodeSystemError, "", maybeStored, "", ""},
 
 	{remoting.CodeSystemBusy, "", busy, "", ""},
@@ -68,11 +65,11 @@ var sayings = []saying{
 	{remoting.CodeNotSupported, "", notStored, "", ""},
 	{remoting.CodeServiceUnavailable, "", notStored, "", ""},
 	{remoting.CodeSlaveNotAvailable, "", notStored, "", ""}, // without a place: else it is a status
-	{remoting.CodeNoPermission, "sending transaction message is forbidden", forbidden, "", "the broker takes no half messages (rejectTransactionMessage)"},
-	{remoting.CodeNoPermission, "", noQueue, "", textNotPermitted},
-	{remoting.CodeTopicNotExist, "", noQueue, "", textNoTopic},
-	{remoting.CodeInvalidParameter, "", noQueue, "", ""},
-	{remoting.CodeNotLeader, "", noQueue, "", ""},
+	{remoting.CodeNoPermission, "sending transaction message is forbidden", excluded, "", "the broker takes no half messages (rejectTransactionMessage)"},
+	{remoting.CodeNoPermission, "", queueGone, "", textNotPermitted},
+	{remoting.CodeTopicNotExist, "", queueGone, "", textNoTopic},
+	{remoting.CodeInvalidParameter, "", queueGone, "", ""},
+	{remoting.CodeNotLeader, "", queueGone, "", ""},
 	{remoting.CodeIllegalOperation, "", notStored, "", ""},
 	{remoting.CodeGoAway, "", notStored, "", ""},
 }
@@ -85,42 +82,4 @@ func sayingOf(answer *remoting.BrokerError) saying {
 		}
 	}
 	return saying{code: answer.Code, means: maybeStored}
-}
-
-// sendError says what is known of messages that were not accepted.
-func sendError(topic string, err error) error {
-	if errors.Is(err, errNoRoute) {
-		return txn.BrokerUnavailable(noSuchQueue(err), "no name server tells where topic %s is", topic)
-	}
-	answer, ok := errors.AsType[*remoting.BrokerError](err)
-	if !ok {
-		return callError(err)
-	}
-	err = answered(err)
-	s := sayingOf(answer)
-	text := strings.Replace(s.text, "%s", topic, 1)
-	if answer.Code == remoting.CodeNoPermission || s.means == forbidden {
-		text += ": " + txn.Why(err)
-	}
-	switch s.means {
-	case invalid:
-		e := txn.Invalid(txn.FieldError{Pointer: s.pointer, Message: text})
-		e.Cause = err
-		return e
-	case tooLarge:
-		return &txn.Error{Code: txn.CodePayloadTooLarge, Detail: text, Cause: err}
-	case forbidden:
-		return txn.BrokerUnavailable(err, "%s", text)
-	case noQueue:
-		if text == "" {
-			return fmt.Errorf("%w: %w", txn.ErrNotSent, noSuchQueue(err))
-		}
-		return txn.BrokerUnavailable(noSuchQueue(err), "%s", text)
-	case busy:
-		return fmt.Errorf("%w: %w: %w", txn.ErrNotSent, txn.ErrBusy, err)
-	case notStored:
-		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
-	default:
-		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
-	}
 }

@@ -3,6 +3,7 @@ package rocketmq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -79,7 +80,7 @@ func refusesAll(answer *remoting.BrokerError) bool {
 	switch sayingOf(answer).means {
 	case maybeStored, notStored:
 		return true
-	case forbidden, noQueue: // by brokerPermission, or rejectTransactionMessage; else it is about the topic
+	case excluded, queueGone: // by brokerPermission, or rejectTransactionMessage; else it is about the topic
 		return strings.Contains(answer.Remark, "the broker[")
 	default:
 		return false
@@ -98,13 +99,16 @@ func (c *Client) admit(broker string) error {
 	return o.error(broker)
 }
 
-func (o *outage) error(broker string) *txn.Error {
-	return txn.BrokerUnavailable(nil, "no half message could be stored by %s since %s: %s", broker, o.since.UTC().Format(time.TimeOnly), o.why)
+func (o *outage) error(broker string) *txn.SendError {
+	return &txn.SendError{
+		Outcome: txn.Unsent, Reason: txn.ReasonSuspended,
+		Words: fmt.Sprintf("no half message could be stored by %s since %s: %s", broker, o.since.UTC().Format(time.TimeOnly), o.why),
+	}
 }
 
 // observe takes what became of a message, which was sent at the time. It returns true when the breaker is open now, and
 // the caller has to try until it is closed.
-func (b *breaker) observe(sent time.Time, f finding, err error) (try bool) {
+func (b *breaker) observe(sent time.Time, f finding, err *txn.SendError) (try bool) {
 	at := int64(sent.Sub(b.start))
 	if f == tellsStored {
 		if b.row.Load() != 0 {
@@ -127,9 +131,9 @@ func (b *breaker) observe(sent time.Time, f finding, err error) (try bool) {
 		}
 	case b.good.Load() > at: // what was sent later went well
 	case o != nil: // told anew
-		b.outage.Store(&outage{since: o.since, why: txn.Why(err), slow: f == tellsSlow})
+		b.outage.Store(&outage{since: o.since, why: err.Answered(), slow: f == tellsSlow})
 	case f == tellsSlow || b.row.Add(1) >= refusalsInRow:
-		o = &outage{since: time.Now(), why: txn.Why(err), slow: f == tellsSlow}
+		o = &outage{since: time.Now(), why: err.Answered(), slow: f == tellsSlow}
 		o.try.Store(true)
 		b.outage.Store(o)
 		try, b.trying = !b.trying, true
@@ -161,19 +165,29 @@ func (c *Client) breakerOf(broker string) *breaker {
 	return b.(*breaker)
 }
 
-// observe lets a message tell about its broker.
-func (c *Client) observe(m *txn.Message, sent time.Time, status remoting.SendStatus, err error) {
+// judge returns the error of a message, or nil when the broker stored it, with whatever status, and lets the broker's breaker
+// know.
+func (c *Client) judge(m *txn.Message, sent time.Time, status remoting.SendStatus, err error) error {
 	f := findingOf(time.Since(sent), status, err)
-	if f == tellsSlow && err == nil {
-		err = storedWith(status, txn.ErrNotSent)
-	} else if err != nil {
-		err = sendError(m.Topic, err)
+	var why *txn.SendError
+	switch {
+	case err != nil:
+		why = messageError(m.Topic, err)
+	case status != remoting.SendOK:
+		why = storedWith(status, txn.Unsent)
 	}
-	b := c.breakerOf(m.Queue.Broker)
-	if !b.observe(sent, f, err) {
-		return
+	if b := c.breakerOf(m.Queue.Broker); b.observe(sent, f, why) {
+		c.startTrials(b, m, why)
 	}
-	c.log.WarnContext(c.ctx, "no half messages are sent to the broker until it stores one", "broker", b.broker, "why", txn.Why(err), "error", err)
+	if err == nil {
+		return nil
+	}
+	return why
+}
+
+// startTrials tries until the breaker is closed.
+func (c *Client) startTrials(b *breaker, m *txn.Message, why *txn.SendError) {
+	c.log.WarnContext(c.ctx, "no half messages are sent to the broker until it stores one", "broker", b.broker, "why", why.Answered(), "error", why)
 	trial := txn.Message{Topic: m.Topic, Queue: m.Queue, Kind: txn.ProbeKind, Body: []byte("{}")}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +219,7 @@ func (c *Client) try(b *breaker, m txn.Message) bool {
 	half, err := c.storeHalf(ctx, m)
 	if err != nil {
 		answer, ok := errors.AsType[*remoting.BrokerError](err)
-		return ok && !refusesAll(answer) && !errors.Is(err, txn.ErrBusy)
+		return ok && !refusesAll(answer) && txn.ReasonOf(err) != txn.ReasonBusy
 	}
 	if err := c.takeBack(ctx, half); err != nil {
 		c.log.DebugContext(ctx, "rollback not confirmed, left to a check-back", "message_id", half.UniqKey, "error", err)

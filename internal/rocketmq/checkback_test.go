@@ -2,7 +2,6 @@ package rocketmq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -162,8 +161,8 @@ func TestImmunity(t *testing.T) {
 			t.Errorf("the broker asked after %s, want not before %s", got, m.Immunity)
 		}
 		for _, d := range []txn.Decision{txn.DecisionCommit, txn.DecisionRollback} {
-			if err := f.client.End(t.Context(), h, d, time.Time{}); !errors.Is(err, txn.ErrNotSent) {
-				t.Errorf("%s after the immunity time: got %v, want ErrNotSent", d, err)
+			if err := f.client.End(t.Context(), h, d, time.Time{}); !txn.IsUnsent(err) {
+				t.Errorf("%s after the immunity time: got %v, want that it is not sent", d, err)
 			}
 		}
 		f.awaitVisible(inTime.Queue, 1)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -136,9 +134,8 @@ func (c *Client) SendHalf(ctx context.Context, m txn.Message) (txn.Half, error) 
 func (c *Client) storeHalf(ctx context.Context, m txn.Message) (txn.Half, error) {
 	sent := time.Now()
 	result, err := c.half.sendHalf(ctx, &m)
-	c.observe(&m, sent, result.Status, err)
-	if err != nil {
-		return txn.Half{}, sendError(m.Topic, err)
+	if err = c.judge(&m, sent, result.Status, err); err != nil {
+		return txn.Half{}, err
 	}
 	h := txn.Half{
 		UniqKey: m.UniqKey, Broker: m.Queue.Broker, CommitLogOffset: result.CommitLogOffset, QueueOffset: result.QueueOffset,
@@ -148,7 +145,7 @@ func (c *Client) storeHalf(ctx context.Context, m txn.Message) (txn.Half, error)
 		if err := c.takeBack(ctx, h); err != nil {
 			c.log.InfoContext(ctx, "rollback not confirmed, left to a check-back", "message_id", h.UniqKey, "error", err)
 		}
-		return txn.Half{}, fmt.Errorf("half message stored with %s only: %w", result.Status, storedWith(result.Status, txn.ErrNotSent))
+		return txn.Half{}, storedWith(result.Status, txn.Unsent)
 	}
 	return h, nil
 }
@@ -187,13 +184,13 @@ func (c *Client) End(ctx context.Context, h txn.Half, d txn.Decision, writeBefor
 func (c *Client) confirmHalf(ctx context.Context, h txn.Half) error {
 	m, err := c.remote.View(ctx, h.Broker, halfTopic, h.CommitLogOffset)
 	if remoting.IsCode(err, remoting.CodeSystemError) { // nothing can be read there
-		return fmt.Errorf("%w: %w", txn.ErrHalfGone, err)
+		return halfGone(err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: looking for the half message: %w", txn.ErrNotSent, err)
+		return questionError(err, "looking for the half message")
 	}
 	if m.UniqKey() != h.UniqKey {
-		return fmt.Errorf("%w: another message is at its offset", txn.ErrHalfGone)
+		return halfGone(errors.New("another message is at the offset of the half message"))
 	}
 	return nil
 }
@@ -209,7 +206,9 @@ func (c *Client) sendAndDie(point string, send func()) {
 }
 
 // Probe asks the broker for a sign of life; see delivery.Broker.
-func (c *Client) Probe(ctx context.Context, broker string) error { return c.remote.Ping(ctx, broker) }
+func (c *Client) Probe(ctx context.Context, broker string) error {
+	return questionError(c.remote.Ping(ctx, broker), "asking for a sign of life")
+}
 
 // Brokers returns the names of the masters that are known, sorted.
 func (c *Client) Brokers() []string {
@@ -224,43 +223,4 @@ func (c *Client) Brokers() []string {
 // CreateTopic makes a topic with so many queues on every master, and waits until it has a route.
 func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) error {
 	return c.remote.CreateTopic(ctx, topic, queues)
-}
-
-// goneRemarks are the broker's words (EndTransactionProcessor) when something else, or nothing, stands where the half
-// message was: it is deleted, or the broker has lost its disk. A message without a producer group makes the check fail
-// itself.
-var goneRemarks = []string{
-	"Find prepared transaction message failed", "The transaction state table offset wrong", "The commit log offset wrong",
-	"The producer group wrong", "EndTransactionProcessor.checkPrepareMessage(",
-}
-
-// endError says what is known of an END_TRANSACTION. A busy or unavailable broker, and one that refuses an end, did not
-// execute it, and nor did one that has no such half message; of other answers it is not certain.
-func endError(err error) error {
-	answer, ok := errors.AsType[*remoting.BrokerError](err)
-	if !ok {
-		return callError(err)
-	}
-	err = answered(err)
-	switch answer.Code {
-	case remoting.CodeSystemBusy, remoting.CodeServiceUnavailable, remoting.CodeIllegalOperation, remoting.CodeMessageIllegal,
-		remoting.CodeNoPermission, remoting.CodeSlaveNotAvailable:
-		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
-	case remoting.CodeSystemError:
-		if slices.ContainsFunc(goneRemarks, func(remark string) bool { return strings.Contains(answer.Remark, remark) }) {
-			return fmt.Errorf("%w: %w", txn.ErrHalfGone, err)
-		}
-	}
-	return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
-}
-
-func callError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, remoting.ErrNotSent):
-		return fmt.Errorf("%w: %w", txn.ErrNotSent, err)
-	default:
-		return fmt.Errorf("%w: %w", txn.ErrReplyMissing, err)
-	}
 }

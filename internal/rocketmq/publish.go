@@ -13,9 +13,8 @@ import (
 func (c *Client) Publish(ctx context.Context, list []txn.Message) (txn.SendStatus, error) {
 	sent := time.Now()
 	result, err := c.publish(ctx, list)
-	c.observe(&list[0], sent, result.Status, err)
-	if err != nil {
-		return "", sendError(list[0].Topic, err)
+	if err = c.judge(&list[0], sent, result.Status, err); err != nil {
+		return "", err
 	}
 	return txn.SendStatus(result.Status.String()), nil
 }
@@ -32,9 +31,9 @@ func (c *Client) publish(ctx context.Context, list []txn.Message) (remoting.Send
 func (c *Client) PublishOneWay(list []txn.Message) error {
 	broker := list[0].Queue.Broker
 	if len(list) == 1 {
-		return callError(c.remote.SendOneWay(broker, publishRequest(&list[0])))
+		return oneWayError(&list[0], c.remote.SendOneWay(broker, publishRequest(&list[0])))
 	}
-	return callError(c.remote.SendBatchOneWay(broker, batchRequest(list)))
+	return oneWayError(&list[0], c.remote.SendBatchOneWay(broker, batchRequest(list)))
 }
 
 // BatchSize is what the message takes in a batch, in bytes; see messages.Broker.

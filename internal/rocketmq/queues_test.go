@@ -132,11 +132,11 @@ func testNoNameserver(t *testing.T, transport Transport, nameserver string) {
 		}
 	}
 	m := txn.Message{UniqKey: c.NewUniqKey(), Topic: "t", TxID: "tx", Body: []byte("x"), Queue: txn.Queue{Broker: "broker-a"}}
-	if _, err := c.SendHalf(t.Context(), m); !isNotSent(err) && !isUnavailable("t")(err) {
+	if _, err := c.SendHalf(t.Context(), m); !txn.IsUnsent(err) && !isUnavailable("t")(err) {
 		t.Errorf("half message: got %v, want not sent", err)
 	}
-	if err := c.End(t.Context(), txn.Half{Broker: "broker-a"}, txn.DecisionCommit, time.Time{}); !isNotSent(err) {
-		t.Errorf("end: got %v, want ErrNotSent", err)
+	if err := c.End(t.Context(), txn.Half{Broker: "broker-a"}, txn.DecisionCommit, time.Time{}); !txn.IsUnsent(err) {
+		t.Errorf("end: got %v, want that it is not sent", err)
 	}
 	if err := c.Tail(t.Context(), "t", true, nil); !isUnavailable("t")(err) {
 		t.Errorf("tail: got %v, want broker_unavailable", err)
@@ -197,8 +197,8 @@ func TestBrokersThatFail(t *testing.T) {
 // about it. It would have, when it asks about one that was stored after it.
 func (f *fixture) halfMessageIsTakenBack(i *inquiries) error {
 	m := f.message(0)
-	if _, err := f.client.SendHalf(f.t.Context(), m); !isNotSent(err) || !strings.Contains(err.Error(), "FLUSH_SLAVE_TIMEOUT") {
-		return fmt.Errorf("%s: got %v, want ErrNotSent with the status", f.transport, err)
+	if _, err := f.client.SendHalf(f.t.Context(), m); !txn.IsUnsent(err) || !strings.Contains(err.Error(), "FLUSH_SLAVE_TIMEOUT") {
+		return fmt.Errorf("%s: got %v, want that it is not sent with the status", f.transport, err)
 	}
 	later := f.message(0)
 	request := sendRequest(&later)
@@ -273,13 +273,13 @@ func (f *fixture) brokerIsMissing(broker string) {
 	m := f.message(0)
 	m.Queue.Broker = broker
 	eventually(f.t, 20*time.Second, func() error { // a first one may still meet the old connection
-		if _, err := f.client.SendHalf(f.t.Context(), m); !isNotSent(err) {
+		if _, err := f.client.SendHalf(f.t.Context(), m); !txn.IsUnsent(err) {
 			return fmt.Errorf("%s: half message to a broker that is down: %w", f.transport, err)
 		}
 		return nil
 	})
-	if err := f.client.End(f.t.Context(), txn.Half{Broker: broker}, txn.DecisionCommit, time.Time{}); !isNotSent(err) {
-		f.t.Errorf("end at a broker that is down: got %v, want ErrNotSent", err)
+	if err := f.client.End(f.t.Context(), txn.Half{Broker: broker}, txn.DecisionCommit, time.Time{}); !txn.IsUnsent(err) {
+		f.t.Errorf("end at a broker that is down: got %v, want that it is not sent", err)
 	}
 	if _, err := f.client.Visible(f.t.Context(), m, -1, time.Time{}, true); err == nil {
 		f.t.Error("asking the index of a broker that is down: got no error")

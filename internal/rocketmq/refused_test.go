@@ -3,7 +3,6 @@ package rocketmq
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -40,8 +39,8 @@ func TestEndOfAHalfMessageThatIsGone(t *testing.T) {
 			for _, d := range []txn.Decision{txn.DecisionCommit, txn.DecisionRollback} {
 				wrong := h
 				change(&wrong)
-				if err := f.client.End(t.Context(), wrong, d, time.Time{}); !errors.Is(err, txn.ErrHalfGone) {
-					t.Errorf("%s, %s: got %v, want ErrHalfGone", name, d, err)
+				if err := f.client.End(t.Context(), wrong, d, time.Time{}); txn.ReasonOf(err) != txn.ReasonHalfGone {
+					t.Errorf("%s, %s: got %v, want that the half message is gone", name, d, err)
 				}
 			}
 		}
@@ -52,22 +51,22 @@ func TestEndOfAHalfMessageThatIsGone(t *testing.T) {
 func TestEndIsNotWritten(t *testing.T) {
 	eachTransport(t, func(t *testing.T, f *fixture) {
 		h := f.sendHalf(f.message(1))
-		if err := f.client.End(t.Context(), h, txn.DecisionCommit, time.Now().Add(-time.Millisecond)); !errors.Is(err, txn.ErrNotSent) {
-			t.Errorf("later than it may be written: got %v, want ErrNotSent", err)
+		if err := f.client.End(t.Context(), h, txn.DecisionCommit, time.Now().Add(-time.Millisecond)); !txn.IsUnsent(err) {
+			t.Errorf("later than it may be written: got %v, want that it is not sent", err)
 		}
 		elsewhere := h
 		elsewhere.Broker = "broker-x"
-		if err := f.client.End(t.Context(), elsewhere, txn.DecisionCommit, time.Time{}); !errors.Is(err, txn.ErrNotSent) {
-			t.Errorf("a broker that nobody knows: got %v, want ErrNotSent", err)
+		if err := f.client.End(t.Context(), elsewhere, txn.DecisionCommit, time.Time{}); !txn.IsUnsent(err) {
+			t.Errorf("a broker that nobody knows: got %v, want that it is not sent", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := f.client.End(ctx, h, txn.DecisionCommit, time.Time{}); !errors.Is(err, txn.ErrNotSent) {
-			t.Errorf("with a cancelled context: got %v, want ErrNotSent", err)
+		if err := f.client.End(ctx, h, txn.DecisionCommit, time.Time{}); !txn.IsUnsent(err) {
+			t.Errorf("with a cancelled context: got %v, want that it is not sent", err)
 		}
 		m := f.message(2)
-		if err := f.client.Send(t.Context(), m, time.Now().Add(-time.Millisecond)); !errors.Is(err, txn.ErrNotSent) {
-			t.Errorf("sending later than it may be written: got %v, want ErrNotSent", err)
+		if err := f.client.Send(t.Context(), m, time.Now().Add(-time.Millisecond)); !txn.IsUnsent(err) {
+			t.Errorf("sending later than it may be written: got %v, want that it is not sent", err)
 		}
 		f.assertNothingVisible()
 	})
@@ -83,14 +82,14 @@ func TestMessageThatIsNotStored(t *testing.T) {
 		check  func(error) bool
 		want   string
 	}{
-		"no such queue": {change: func(m *txn.Message) { m.Queue.ID = topicQueues }, check: isNotSent, want: "ErrNotSent"},
+		"no such queue": {change: func(m *txn.Message) { m.Queue.ID = topicQueues }, check: txn.IsUnsent, want: "that it is not sent"},
 		"no such topic": {
 			change: func(m *txn.Message) { m.Topic = "no-such-topic" },
-			check:  isUnavailable("no-such-topic"), want: "broker_unavailable that names the topic",
+			check:  isUnavailable("no-such-topic"), want: "an error that names the topic",
 		},
-		"no such broker":    {change: func(m *txn.Message) { m.Queue.Broker = "broker-x" }, check: isNotSent, want: "ErrNotSent"},
-		"large body":        {change: func(m *txn.Message) { m.Body = bytes.Repeat([]byte("x"), 4<<20+1) }, check: isCode(txn.CodePayloadTooLarge), want: "payload_too_large"},
-		"cancelled context": {ctx: cancelled, check: isNotSent, want: "ErrNotSent"},
+		"no such broker":    {change: func(m *txn.Message) { m.Queue.Broker = "broker-x" }, check: txn.IsUnsent, want: "that it is not sent"},
+		"large body":        {change: func(m *txn.Message) { m.Body = bytes.Repeat([]byte("x"), 4<<20+1) }, check: has(txn.ReasonTooLarge), want: "that it is too large"},
+		"cancelled context": {ctx: cancelled, check: txn.IsUnsent, want: "that it is not sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachTransport(t, func(t *testing.T, f *fixture) {
@@ -113,18 +112,13 @@ func TestMessageThatIsNotStored(t *testing.T) {
 	}
 }
 
-func isNotSent(err error) bool {
-	return errors.Is(err, txn.ErrNotSent) && !errors.Is(err, txn.ErrReplyMissing)
+func has(reason txn.SendReason) func(error) bool {
+	return func(err error) bool { return txn.ReasonOf(err) == reason }
 }
 
-func isCode(code txn.Code) func(error) bool {
-	return func(err error) bool { return err != nil && txn.CodeOf(err) == code }
-}
-
+// isUnavailable: the error has a sentence for everybody, which names the topic.
 func isUnavailable(topic string) func(error) bool {
-	return func(err error) bool {
-		return isCode(txn.CodeBrokerUnavailable)(err) && strings.Contains(err.(*txn.Error).Detail, topic) //nolint:errorlint // returned as it is
-	}
+	return func(err error) bool { return txn.IsUnsent(err) && strings.Contains(txn.WordsOf(err), topic) }
 }
 
 // The largest message that the service lets through is one that the broker takes.

@@ -2,8 +2,6 @@ package rocketmq
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/txsvc/txsvc/internal/failpoint"
@@ -37,24 +35,14 @@ func (c *Client) relay(m *txn.Message, send func() (remoting.SendResult, error))
 	}
 	sent := time.Now()
 	result, err := send()
-	c.observe(m, sent, result.Status, err)
-	switch {
-	case err != nil:
-		return relayError(m.Topic, err)
-	case result.Status != remoting.SendOK:
-		return fmt.Errorf("stored with %s only: %w", result.Status, storedWith(result.Status, txn.ErrReplyMissing))
+	if err = c.judge(m, sent, result.Status, err); err != nil {
+		return err
+	}
+	if result.Status != remoting.SendOK {
+		return storedWith(result.Status, txn.MaybeSent)
 	}
 	failpoint.Hit("relay-answered")
 	return nil
-}
-
-// relayError is sendError for a message that was not made a moment ago: what it cannot be sent for now keeps it from being
-// sent for ever.
-func relayError(topic string, err error) error {
-	if errors.Is(err, remoting.ErrInvalid) {
-		return &txn.Error{Code: txn.CodeInvalidRequest, Detail: "the message has a form that RocketMQ does not take", Cause: err}
-	}
-	return sendError(topic, err)
 }
 
 // Size is what the message takes of a batch, in bytes.

@@ -3,7 +3,6 @@ package rocketmq
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,15 +28,15 @@ type queueList struct {
 }
 
 // Queues returns the topic's queues that can be written and are read by consumers, sorted, by the name servers' latest
-// answer. The list is shared and must not be changed; it is the same slice for as long as the queues are the same. An *Error
-// with CodeBrokerUnavailable says that there is none; it wraps txn.ErrNoQueue when that is known to be so.
+// answer. The list is shared and must not be changed; it is the same slice for as long as the queues are the same. The error
+// is a *txn.SendError, with txn.ReasonNoQueue when it is known that there is none.
 func (c *Client) Queues(ctx context.Context, topic string) ([]txn.Queue, error) {
 	known, err := c.listed(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	if len(known.list) == 0 {
-		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no queue that can be written and is read by consumers", topic)
+		return nil, noQueue(nil, "topic %s has no queue that can be written and is read by consumers", topic)
 	}
 	return known.list, nil
 }
@@ -91,7 +90,7 @@ func javaQueues(route *remoting.Route) (txn.JavaQueues, error) {
 			items := strings.Split(part, ":")
 			n, err := strconv.Atoi(items[min(1, len(items)-1)])
 			if len(items) < 2 || err != nil {
-				return java, txn.BrokerUnavailable(err,
+				return java, settingsError(err,
 					"topic %s has an order configuration that no Java client can read either: it is like broker-a:4;broker-b:4", route.Topic)
 			}
 			for id := range n {
@@ -99,7 +98,7 @@ func javaQueues(route *remoting.Route) (txn.JavaQueues, error) {
 			}
 		}
 	case route.Static:
-		return java, txn.BrokerUnavailable(nil, "topic %s is a static one: java_hash does not know which of its queues producers in Java choose", route.Topic)
+		return java, settingsError(nil, "topic %s is a static one: java_hash does not know which of its queues producers in Java choose", route.Topic)
 	default:
 		for _, q := range route.Queues {
 			for id := range q.Writable() {
@@ -109,7 +108,7 @@ func javaQueues(route *remoting.Route) (txn.JavaQueues, error) {
 		slices.SortFunc(java.Queues, txn.Queue.Compare)
 	}
 	if len(java.Queues) == 0 {
-		return java, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s has no queue that producers in Java would choose", route.Topic)
+		return java, noQueue(nil, "topic %s has no queue that producers in Java would choose", route.Topic)
 	}
 	return java, nil
 }
@@ -124,15 +123,6 @@ func usable(route *remoting.Route) []txn.Queue {
 	slices.SortFunc(list, txn.Queue.Compare)
 	return list
 }
-
-func routeError(topic string, err error) error {
-	if remoting.IsCode(err, remoting.CodeTopicNotExist) {
-		return txn.BrokerUnavailable(noSuchQueue(err), textNoTopic, topic)
-	}
-	return txn.BrokerUnavailable(err, "no name server tells where topic %s is", topic)
-}
-
-func noSuchQueue(err error) error { return fmt.Errorf("%w: %w", txn.ErrNoQueue, err) }
 
 // Topic returns what name servers know of the topic's brokers, by their latest answer. Errors are those of Queues.
 func (c *Client) Topic(ctx context.Context, topic string) (txn.TopicLayout, error) {
@@ -192,7 +182,7 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 	if share, ok := shareOf(route, q.Broker); ok {
 		switch {
 		case share.Readable() < share.Read:
-			return false, txn.BrokerUnavailable(nil, "consumers must not read topic %s on broker %s now", topic, q.Broker)
+			return false, settingsError(nil, "consumers must not read topic %s on broker %s now", topic, q.Broker)
 		case q.ID < share.Read:
 			return false, nil
 		}
@@ -202,10 +192,10 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 	defer cancel()
 	masters, err := c.remote.Masters(ctx)
 	if err != nil {
-		return false, fmt.Errorf("asking for the brokers: %w", err)
+		return false, questionError(err, "asking for the brokers")
 	}
 	if !slices.Contains(masters, q.Broker) {
-		return false, errors.New("name servers do not list the broker " + q.Broker)
+		return false, questionError(errors.New("name servers do not list the broker "+q.Broker), "asking for the brokers")
 	}
 	return c.lacks(ctx, topic, q)
 }
@@ -220,7 +210,7 @@ func (c *Client) lacks(ctx context.Context, topic string, q txn.Queue) (bool, er
 	case remoting.IsCode(err, remoting.CodeTopicNotExist), remoting.IsCode(err, remoting.CodeNotSupported):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("asking the broker whether it has the queue: %w", err)
+		return false, questionError(err, "asking the broker whether it has the queue")
 	}
 	return q.ID >= share.Read, nil
 }

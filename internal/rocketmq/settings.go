@@ -40,11 +40,11 @@ func (c *Client) Refusals(ctx context.Context, m *txn.Message) []txn.FieldError 
 	version := c.remote.BrokerVersion(m.Queue.Broker) // 0: not known yet, and then it cannot be reached either
 	if !m.DeliverAt.IsZero() && version != 0 && version < remoting.VersionTimer {
 		wrong = append(wrong, txn.FieldError{
-			Pointer: pointerDeliverAt, Message: "the broker's RocketMQ is older than 5.0 and cannot deliver at a given time: use delay_level",
+			Pointer: "/" + txn.FieldDeliverAt, Message: "the broker's RocketMQ is older than 5.0 and cannot deliver at a given time: use delay_level",
 		})
 	}
 	if len(m.Keys) == 0 && m.TxID == "" && version >= remoting.VersionTimer && c.compacted(ctx, topicAt{m.Queue.Broker, m.Topic}) {
-		wrong = append(wrong, txn.FieldError{Pointer: pointerKeys, Message: textKeyMissing})
+		wrong = append(wrong, txn.FieldError{Pointer: "/" + txn.FieldKeys, Message: textKeyMissing})
 	}
 	return wrong
 }

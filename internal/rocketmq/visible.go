@@ -56,9 +56,9 @@ func (c *Client) Reach(ctx context.Context, h txn.Half) (txn.Reach, error) {
 	}
 	switch {
 	case remoting.IsCode(err, remoting.CodeNoPermission):
-		return txn.ReachNothing, fmt.Errorf("%w: %w", txn.ErrNotTold, err)
+		return txn.ReachNothing, &txn.SendError{Outcome: txn.Unsent, Reason: txn.ReasonNotTold, Cause: err}
 	case err != nil:
-		return txn.ReachNothing, err
+		return txn.ReachNothing, questionError(err, "looking how far the half message has come")
 	case end > h.QueueOffset:
 		return txn.ReachQueue, nil
 	default:
@@ -71,6 +71,11 @@ func (c *Client) Reach(ctx context.Context, h txn.Half) (txn.Reach, error) {
 // the commit-log file on in which its recovery begins (IndexService.load, CommitLog.recoverAbnormally, messageIndexSafe).
 // So where there may be one, or the index is not known to tell at all, the queue is read.
 func (c *Client) Visible(ctx context.Context, m txn.Message, first int64, since time.Time, indexed bool) (int, error) {
+	copies, err := c.copies(ctx, m, first, since, indexed)
+	return copies, questionError(err, "looking whether the message is visible")
+}
+
+func (c *Client) copies(ctx context.Context, m txn.Message, first int64, since time.Time, indexed bool) (int, error) {
 	found, err := c.remote.QueryByUniqKey(ctx, m.Queue.Broker, m.Topic, m.UniqKey, since, time.Time{})
 	if err != nil || len(found) > 0 {
 		return len(found), err

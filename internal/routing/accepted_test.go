@@ -37,7 +37,7 @@ func (b *told) Queues(_ context.Context, topic string) ([]txn.Queue, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queues) == 0 {
-		return nil, txn.BrokerUnavailable(txn.ErrNoQueue, "topic %s does not exist", topic)
+		return nil, &txn.SendError{Outcome: txn.Unsent, Reason: txn.ReasonNoQueue, Words: "topic " + topic + " does not exist"}
 	}
 	return b.queues, nil
 }

@@ -39,11 +39,11 @@ func (r *Router) TopicQueues(ctx context.Context, topic string) (txn.TopicQueues
 		return txn.TopicQueues{}, errNoSuchTopic
 	}
 	live, err := r.look(ctx, v)
-	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+	if err != nil && txn.ReasonOf(err) != txn.ReasonNoQueue {
 		return txn.TopicQueues{}, err
 	}
 	layout, err := r.broker.Topic(ctx, topic)
-	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+	if err != nil && txn.ReasonOf(err) != txn.ReasonNoQueue {
 		return txn.TopicQueues{}, err
 	}
 	told := txn.TopicQueues{Topic: topic, Selector: d.Selector.Name(), OnChange: d.OnChange, Kinds: r.kindsOf(topic)}
@@ -129,8 +129,8 @@ func (r *Router) Health(ctx context.Context, topic string) Health {
 }
 
 func detail(err error) string {
-	if e, ok := errors.AsType[*txn.Error](err); ok {
-		return e.Detail
+	if words := txn.WordsOf(err); words != "" {
+		return words
 	}
 	return err.Error()
 }

@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,13 +17,13 @@ import (
 // Broker gives the router what it needs from RocketMQ.
 type Broker interface {
 	// Queues returns the topic's live queues, sorted; the slice stays the same as long as the queues do. Once the topic
-	// is known, the answer comes from memory, which is refreshed in the background. The error is an *txn.Error; it
-	// wraps txn.ErrNoQueue when the topic is known to have no queue.
+	// is known, the answer comes from memory, which is refreshed in the background. The error is a *txn.SendError,
+	// with txn.ReasonNoQueue when the topic is known to have no queue.
 	Queues(ctx context.Context, topic string) ([]txn.Queue, error)
 	// JavaQueues returns the list from which producers in Java choose, whether its queues can be used or not; the slice
-	// stays the same as long as the queues do. The error is an *txn.Error.
+	// stays the same as long as the queues do. The error is a *txn.SendError.
 	JavaQueues(ctx context.Context, topic string) (txn.JavaQueues, error)
-	// Topic returns what name servers know of the topic's brokers.
+	// Topic returns what name servers know of the topic's brokers. The error is as that of Queues.
 	Topic(ctx context.Context, topic string) (txn.TopicLayout, error)
 	// Refresh asks a name server now.
 	Refresh(ctx context.Context, topic string) error
@@ -74,7 +73,7 @@ type Router struct {
 // New returns a Router and registers its metrics. The Router notices changes only while Run is running.
 func New(config Config, broker Broker, store Store, reg prometheus.Registerer, log *slog.Logger) *Router {
 	r := &Router{
-		broker: broker, store: store, log: log, config: config, views: make(map[string]*view), kinds: make(map[string]*txn.Kind),
+		broker: codedBroker{broker}, store: store, log: log, config: config, views: make(map[string]*view), kinds: make(map[string]*txn.Kind),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "txsvc_route_changes_total", Help: "Changes of a topic's list of usable queues, which move keys or have them refused.",
 		}, []string{"topic"}),
@@ -125,7 +124,7 @@ func (r *Router) route(ctx context.Context, d txn.Destination, in txn.SelectorIn
 		return txn.Route{}, 0, fmt.Errorf("topic %s is not configured", d.Topic)
 	}
 	live, err := r.look(ctx, v)
-	if err != nil && (d.OnChange != txn.OnChangeRefuse || !errors.Is(err, txn.ErrNoQueue)) {
+	if err != nil && (d.OnChange != txn.OnChangeRefuse || txn.ReasonOf(err) != txn.ReasonNoQueue) {
 		return txn.Route{}, 0, err
 	}
 	route, n, err := r.choose(ctx, v, d, in, live)
@@ -171,7 +170,7 @@ func (r *Router) choose(ctx context.Context, v *view, d txn.Destination, in txn.
 // look returns the topic's live queues, and notices when they have changed.
 func (r *Router) look(ctx context.Context, v *view) ([]txn.Queue, error) {
 	live, err := r.broker.Queues(ctx, v.topic)
-	if err != nil && !errors.Is(err, txn.ErrNoQueue) {
+	if err != nil && txn.ReasonOf(err) != txn.ReasonNoQueue {
 		return nil, err // no list is no change
 	}
 	if err == nil {
@@ -221,7 +220,7 @@ func (r *Router) watch(ctx context.Context) {
 		live, err := r.look(ctx, v)
 		switch accepted := v.accepted.Load(); {
 		case accepted == nil:
-		case err != nil && !errors.Is(err, txn.ErrNoQueue):
+		case err != nil && txn.ReasonOf(err) != txn.ReasonNoQueue:
 			r.missing.DeleteLabelValues(topic) // unknown now
 		default:
 			r.missing.WithLabelValues(topic).Set(float64(len(without(accepted.now(time.Now()), live))))

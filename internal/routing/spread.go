@@ -2,7 +2,6 @@ package routing
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"slices"
 
@@ -29,8 +28,8 @@ func (s *Spread) Add(in txn.SelectorInput) {
 	route, err := s.selector.Select(s.queues, in)
 	if err != nil {
 		why := err.Error()
-		if e, ok := errors.AsType[*txn.Error](err); ok {
-			why = e.Detail
+		if words := txn.WordsOf(err); words != "" {
+			why = words
 		}
 		s.refused[why]++
 		return

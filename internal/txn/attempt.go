@@ -90,7 +90,7 @@ func (s *Service) replay(ctx context.Context, r *submission) (*Transaction, erro
 		t, err := s.store.Find(ctx, r.ID)
 		switch {
 		case err != nil && !errors.Is(err, ErrNotFound):
-			return nil, beforeAnything(noAnswer(err))
+			return nil, Undone(noAnswer(err), nothingChanged)
 		case err == nil && !t.Abandoned:
 			s.explain(t)
 			return answerAgain(t, r.fingerprint)
@@ -210,7 +210,7 @@ func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome, by time.Ti
 	}
 	s.metrics.Deliveries.WithLabelValues("half", "unconfirmed").Inc()
 	s.log.WarnContext(ctx, "END_TRANSACTION not confirmed, left to the resolver", "id", t.ID, "kind", t.Kind, "error", err)
-	if errors.Is(err, ErrNotSent) || errors.Is(err, ErrHalfGone) { // it is not under way: the resolver need not wait
+	if IsUnsent(err) { // it is not under way: the resolver need not wait
 		s.release(ctx, t, lease, by)
 	}
 	return false

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 )
@@ -26,7 +25,7 @@ func (b *busyBroker) SendHalf(_ context.Context, m Message) (Half, error) {
 }
 
 func TestBusyBrokerIsWaitedFor(t *testing.T) {
-	busy := fmt.Errorf("%w: %w", ErrNotSent, ErrBusy)
+	busy, gone := &SendError{Outcome: Unsent, Reason: ReasonBusy}, &SendError{Outcome: Unsent, Reason: ReasonUnreachable}
 	for name, tc := range map[string]struct {
 		refuse   int
 		err      error
@@ -35,9 +34,9 @@ func TestBusyBrokerIsWaitedFor(t *testing.T) {
 	}{
 		"busy for a while":  {4, busy, true, 5},
 		"busy for long":     {1 << 20, busy, false, 6},
-		"gone":              {1 << 20, ErrNotSent, false, 2},
-		"gone for a moment": {1, ErrNotSent, true, 2},
-		"refused for good":  {1 << 20, Errorf(CodePayloadTooLarge, "no"), false, 1},
+		"gone":              {1 << 20, gone, false, 2},
+		"gone for a moment": {1, gone, true, 2},
+		"refused for good":  {1 << 20, &SendError{Outcome: RefusedForGood, Reason: ReasonTooLarge}, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &busyBroker{refuse: tc.refuse, err: tc.err}

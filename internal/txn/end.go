@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -49,7 +48,7 @@ func (s *Service) commitHalf(ctx context.Context, a *Attempt, lease Lease, by ti
 		s.refresh(ctx, a.Kind.Topic, by)
 	}
 	if !s.routing.Readable(a.Kind.Topic, a.Route.Queue) {
-		return fmt.Errorf("%w: %w: consumers do not read queue %s of topic %s", ErrNotSent, ErrNoQueue, a.Route.Queue, a.Kind.Topic)
+		return &SendError{Outcome: Unsent, Reason: ReasonNoQueue, Cause: fmt.Errorf("consumers do not read queue %s of topic %s", a.Route.Queue, a.Kind.Topic)}
 	}
 	ctx, cancel := within(ctx, s.config.Timing.EndWithin, by)
 	defer cancel()
@@ -76,7 +75,7 @@ func (s *Service) end(ctx context.Context, h Half, d Decision, writeBefore time.
 	timing := &s.config.Timing
 	for pause := timing.EndPause; ; pause = min(2*pause, timing.EndPauseMost) {
 		err := s.broker.End(ctx, h, d, writeBefore)
-		if !errors.Is(err, ErrHalfGone) {
+		if ReasonOf(err) != ReasonHalfGone {
 			return err
 		}
 		select {

@@ -104,51 +104,7 @@ func CodeOf(err error) Code {
 // ErrNotFound is returned by Store.Find when there is no row with the id.
 var ErrNotFound = errors.New("no such transaction")
 
-// What is known of a request to the broker whose success was not confirmed. An adapter wraps exactly one of them.
-var (
-	// ErrNotSent: not one byte of the request reached the connection, or the broker said that it did not execute it.
-	ErrNotSent = errors.New("not sent")
-	// ErrBusy comes with ErrNotSent: the broker refused for now, since too much waits in its queue.
-	ErrBusy = errors.New("broker is busy")
-	// ErrNoQueue: the topic, or this queue of it, is not there or must not be written. Nothing was executed.
-	ErrNoQueue = errors.New("no such queue")
-	// ErrReplyMissing: the request may be executed, now or later.
-	ErrReplyMissing = errors.New("reply missing")
-	// ErrHalfGone: the broker answered that it has no such half message (any more).
-	ErrHalfGone = errors.New("half message gone")
-	// ErrNotTold: the broker answered, and does not tell its state, for example for want of a permission.
-	ErrNotTold = errors.New("not told")
-)
-
-// BrokerAnswer is in the error of a request to which the broker gave another answer than was hoped for. Words are for
-// everybody: RocketMQ's name of the answer, and as much of the broker's remark as holds no address and nothing that was sent.
-type BrokerAnswer struct {
-	Words string
-	Cause error
-}
-
-// Error returns what the cause says, which is for the log.
-func (a *BrokerAnswer) Error() string { return a.Cause.Error() }
-
-// Unwrap returns the cause.
-func (a *BrokerAnswer) Unwrap() error { return a.Cause }
-
-// Why says in words for everybody why a broker did not do what it was asked to. They begin with "the broker".
-func Why(err error) string {
-	answer, ok := errors.AsType[*BrokerAnswer](err)
-	switch {
-	case ok:
-		return "the broker answered " + answer.Words
-	case errors.Is(err, ErrReplyMissing):
-		return "the broker did not answer in time"
-	case errors.Is(err, ErrNotSent):
-		return "the broker could not be reached"
-	default:
-		return "the broker could not be asked"
-	}
-}
-
-// retryAfter is what a 503 tells clients to wait; long enough for a broker's route to be renewed.
+// retryAfter is what a 503 tells clients to wait; long enough for a broker's route to be refreshed.
 const retryAfter = 2 * time.Second
 
 // BrokerUnavailable returns the error for a broker or topic that cannot be used now.
@@ -167,15 +123,4 @@ func noAnswer(err error) error {
 		return DatabaseUnavailable(err, "%s", e.Detail)
 	}
 	return DatabaseUnavailable(err, "the database did not answer")
-}
-
-// beforeAnything adds to what an adapter says of broker or database what it cannot know: that nothing was done yet.
-func beforeAnything(err error) error {
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Code != CodeBrokerUnavailable && e.Code != CodeDatabaseUnavailable {
-		return err
-	}
-	told := *e
-	told.Detail += "; nothing was changed"
-	return &told
 }

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -46,7 +45,7 @@ func (s *Service) leaveToOutbox(a *Attempt) {
 // its queues have changed, the attempt goes to the queue that it has now: once.
 func (s *Service) sendRouted(ctx context.Context, a *Attempt, by time.Time) error {
 	err := s.sendHalf(ctx, a, by)
-	if !queueMayBeGone(err) {
+	if !QueueMayBeGone(err) {
 		return err
 	}
 	s.refresh(ctx, a.Kind.Topic, by)
@@ -54,7 +53,7 @@ func (s *Service) sendRouted(ctx context.Context, a *Attempt, by time.Time) erro
 	defer cancel()
 	again, routeErr := s.routing.Route(routing, a.Kind.Destination, selectorInput(&a.Request))
 	if routeErr != nil {
-		return beforeAnything(routeErr)
+		return Undone(routeErr, nothingChanged)
 	}
 	if again.Queue == a.Route.Queue {
 		return err
@@ -63,11 +62,6 @@ func (s *Service) sendRouted(ctx context.Context, a *Attempt, by time.Time) erro
 		"from", a.Route.Queue.String(), "to", again.Queue.String(), "error", err)
 	a.Route = again
 	return s.sendHalf(ctx, a, by)
-}
-
-// queueMayBeGone: the broker does not have the queue, or cannot be reached. A busy one has it.
-func queueMayBeGone(err error) bool {
-	return errors.Is(err, ErrNoQueue) || errors.Is(err, ErrNotSent) && !errors.Is(err, ErrBusy)
 }
 
 // sendHalf stores a half message for the attempt, and tries again as long as that can help and there is time. A try whose
@@ -83,22 +77,19 @@ func (s *Service) sendHalf(ctx context.Context, a *Attempt, by time.Time) error 
 		}
 		pause, patient := timing.Busy(busy)
 		switch {
-		case errors.Is(err, ErrBusy) && patient: // a cold or loaded broker takes more in a moment
+		case ReasonOf(err) == ReasonBusy && patient: // a cold or loaded broker takes more in a moment
 			time.Sleep(min(pause, time.Until(by)))
 			busy++
 		case a.Kind.Fallback && time.Since(began) > timing.SlowHalf:
 			more = false
-		case errors.Is(err, ErrNotSent), errors.Is(err, ErrReplyMissing):
+		case IsWorthRepeating(err):
 			try++
 			more = try < timing.HalfTries
 		default:
 			more = false
 		}
 	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return beforeAnything(err)
-	}
-	return BrokerUnavailable(err, "no half message could be stored in queue %s: %s; nothing was changed", a.Route.Queue, Why(err))
+	return Undone(Coded(err, "no half message could be stored in queue "+a.Route.Queue.String()), nothingChanged)
 }
 
 func (s *Service) storeHalf(ctx context.Context, m Message, by time.Time) (Half, error) {

@@ -10,11 +10,10 @@ type Broker interface {
 	// NewUniqKey returns a fresh UNIQ_KEY in RocketMQ's standard form.
 	NewUniqKey() string
 	// SendHalf stores one half message in m.Queue. Only SEND_OK is success: a half message that was stored with another
-	// status is rolled back before the error is returned. The error says whether trying again (with a new UniqKey) can help
-	// by wrapping ErrNotSent or ErrReplyMissing; others are final (e.g. the broker refused the message).
+	// status is rolled back before the error is returned. Errors are *SendError.
 	SendHalf(ctx context.Context, m Message) (Half, error)
 	// End sends END_TRANSACTION for the named copy and waits for the broker's reply: nil means applied. The frame is not
-	// written after writeBefore (zero: no bound). Errors wrap ErrNotSent, ErrReplyMissing or ErrHalfGone.
+	// written after writeBefore (zero: no bound). Errors are *SendError.
 	End(ctx context.Context, h Half, d Decision, writeBefore time.Time) error
 }
 

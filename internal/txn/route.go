@@ -74,14 +74,14 @@ func (s *Service) route(ctx context.Context, r *submission) (route Route, writab
 	kind, in := r.kind, selectorInput(&r.Request)
 	route, err = s.routing.Route(asking, kind.Destination, in)
 	if err == nil || !kind.Fallback && !kind.Outbox || CodeOf(err) != CodeBrokerUnavailable {
-		return route, err == nil, beforeAnything(err)
+		return route, err == nil, Undone(err, nothingChanged)
 	}
 	asking, cancelKnown := within(ctx, s.config.Timing.AcceptedWithin, r.by.route)
 	defer cancelKnown()
 	if known, knownErr := s.routing.RouteKnown(asking, kind.Destination, in); knownErr == nil {
 		return known, false, nil
 	}
-	return route, false, beforeAnything(err)
+	return route, false, Undone(err, nothingChanged)
 }
 
 func selectorInput(r *Request) SelectorInput {

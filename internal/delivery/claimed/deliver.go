@@ -5,7 +5,6 @@ package claimed
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -96,7 +95,7 @@ func (d *Deliverer) Deliver(ctx context.Context, c txn.Claim, path string) bool 
 		return visible
 	}
 	err := d.ports.Broker.End(ctx, c.Half, txn.DecisionCommit, c.Lease.WriteBefore)
-	if errors.Is(err, txn.ErrHalfGone) {
+	if txn.ReasonOf(err) == txn.ReasonHalfGone {
 		d.log.WarnContext(ctx, "the broker no longer has the half message, sending the stored body", "id", c.Message.TxID, "error", err)
 		err = d.ports.Broker.Send(ctx, c.Message, c.Lease.WriteBefore)
 	}
@@ -152,12 +151,12 @@ func (d *Deliverer) seen(ctx context.Context, c txn.Claim, path string, indexed 
 // failed gives the lease back, unless the broker may still execute what was sent: then the lease has to end by itself.
 func (d *Deliverer) failed(ctx context.Context, c txn.Claim, path string, err error) {
 	d.log.WarnContext(ctx, "delivery not confirmed; it is tried again", "id", c.Message.TxID, "attempts", c.Attempts, "error", err)
-	if errors.Is(err, txn.ErrReplyMissing) {
+	if txn.IsMaybeSent(err) {
 		d.metrics.Deliveries.WithLabelValues(path, "unconfirmed").Inc()
 		return
 	}
 	d.metrics.Deliveries.WithLabelValues(path, "failed").Inc()
-	d.postpone(ctx, c, d.backOff(c.Attempts), reason(err))
+	d.postpone(ctx, c, d.backOff(c.Attempts), txn.Why(err))
 }
 
 // postpone gives the lease back and keeps others from the row for a while. The attempt counts.
@@ -184,20 +183,9 @@ func (d *Deliverer) GiveBack(ctx context.Context, claims []txn.Claim, why error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timing.CallWithin)
 	defer cancel()
-	if err := d.ports.Leases.GiveBack(ctx, leases, 0, reason(why)); err != nil {
+	if err := d.ports.Leases.GiveBack(ctx, leases, 0, txn.Why(why)); err != nil {
 		d.log.WarnContext(ctx, "giving claims back; their leases end by themselves", "claims", len(claims), "error", err)
 	}
-}
-
-// reason is what the row, and with it GET, says of an error: nothing that is not for everybody.
-func reason(err error) string {
-	if err == nil {
-		return ""
-	}
-	if e, ok := errors.AsType[*txn.Error](err); ok {
-		return e.Detail
-	}
-	return txn.Why(err)
 }
 
 // Recount has the copies of a message counted some time after its delivery.

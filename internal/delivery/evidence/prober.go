@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -25,7 +24,7 @@ type Index interface {
 	// SendHalf stores a half message; see txn.Broker.
 	SendHalf(ctx context.Context, m txn.Message) (txn.Half, error)
 	// Reach says how far what the broker writes behind its log has come with a half message, also one that was ended. Errors
-	// wrap txn.ErrNotTold when the broker answered and did not tell.
+	// have txn.ReasonNotTold when the broker answered and did not tell.
 	Reach(ctx context.Context, h txn.Half) (txn.Reach, error)
 }
 
@@ -70,8 +69,9 @@ func (p *Prober) eachBroker(ctx context.Context, limit time.Duration, do func(ct
 func (p *Prober) FollowIndexes(ctx context.Context) {
 	p.eachBroker(ctx, p.evidence.timing.CallWithin, func(ctx context.Context, broker string) {
 		err := p.followIndex(ctx, broker)
+		reason := txn.ReasonOf(err)
 		switch {
-		case errors.Is(err, txn.ErrNoQueue), errors.Is(err, txn.ErrNotTold):
+		case reason == txn.ReasonNoQueue, reason == txn.ReasonNotTold:
 			if p.evidence.setSource(broker, byTime) {
 				p.log.WarnContext(ctx, "it cannot be found out how far the broker's index is: what may have been sent waits longer",
 					"broker", broker, "waits", p.evidence.timing.IndexBlind.String(), "error", err)

@@ -4,7 +4,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -171,10 +170,4 @@ func (o *Outbox) mark(ctx context.Context, sent []txn.Claim) {
 			o.ports.Rows.MarkDelivered(c.Message.TxID, now, c.Ordered)
 		}
 	}
-}
-
-// refusal returns the error of a message, or of one in a batch, that the broker refuses and always will.
-func refusal(err error) (*txn.Error, bool) {
-	e, ok := errors.AsType[*txn.Error](err)
-	return e, ok && (e.Code == txn.CodePayloadTooLarge || e.Code == txn.CodeInvalidRequest)
 }

@@ -2,7 +2,7 @@ package outbox
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -116,17 +116,16 @@ func (s *sending) send(ctx context.Context, claims []txn.Claim) {
 		return
 	}
 	err := s.transmit(ctx, claims)
-	refused, isRefused := refusal(err)
 	switch {
 	case err == nil:
 		s.done(claims)
-	case isRefused && len(claims) > 1:
+	case txn.IsRefusedForGood(err) && len(claims) > 1: // one of them is what the broker never takes
 		s.send(ctx, claims[:len(claims)/2])
 		s.send(ctx, claims[len(claims)/2:])
-	case isRefused:
-		s.park(ctx, claims[0], refused)
-	case errors.Is(err, txn.ErrNoQueue) && s.reroute(ctx, claims):
-	case errors.Is(err, txn.ErrNotSent) && isLate(claims):
+	case txn.IsRefusedForGood(err):
+		s.park(ctx, claims[0], err)
+	case txn.ReasonOf(err) == txn.ReasonNoQueue && s.reroute(ctx, claims):
+	case txn.IsUnsent(err) && isLate(claims):
 		s.giveBack(ctx, claims)
 	default:
 		s.halt(ctx, claims, err)
@@ -185,7 +184,10 @@ func (s *sending) transmit(ctx context.Context, claims []txn.Claim) error {
 	broker, before := s.outbox.ports.Broker, claims[0].Lease.WriteBefore
 	if len(claims) == 1 {
 		if size := broker.Size(claims[0].Message); size > txn.MaxMessageSize { // a broker may end the connection for it
-			return txn.Errorf(txn.CodePayloadTooLarge, "body and properties have %d bytes, the broker accepts %d", size, txn.MaxMessageSize)
+			return &txn.SendError{
+				Outcome: txn.RefusedForGood, Reason: txn.ReasonTooLarge,
+				Words: fmt.Sprintf("body and properties have %d bytes, the broker accepts %d", size, txn.MaxMessageSize),
+			}
 		}
 		return broker.Send(ctx, claims[0].Message, before)
 	}
@@ -208,14 +210,14 @@ func (s *sending) done(claims []txn.Claim) {
 }
 
 // park puts a message aside that the broker does not take.
-func (s *sending) park(ctx context.Context, c txn.Claim, refused *txn.Error) {
+func (s *sending) park(ctx context.Context, c txn.Claim, refused error) {
 	s.stop(c)
 	o := s.outbox
 	o.metrics.Deliveries.WithLabelValues(path, "failed").Inc()
 	o.log.ErrorContext(ctx, "message cannot be delivered, and is put aside", "id", c.Message.TxID, "topic", c.Message.Topic, "error", refused)
 	ctx, cancel := context.WithTimeout(ctx, s.outbox.timing.CallWithin)
 	defer cancel()
-	if err := o.ports.Rows.Park(ctx, c.Lease, refused.Detail); err != nil {
+	if err := o.ports.Rows.Park(ctx, c.Lease, txn.Why(refused)); err != nil {
 		o.log.WarnContext(ctx, "putting a message aside; it is tried again", "id", c.Message.TxID, "error", err)
 	}
 }
@@ -224,9 +226,9 @@ func (s *sending) park(ctx context.Context, c txn.Claim, refused *txn.Error) {
 // still store what was sent.
 func (s *sending) halt(ctx context.Context, claims []txn.Claim, err error) {
 	s.halted = err
-	wait := s.outbox.ports.Gate.BackOff(s.name(), errors.Is(err, txn.ErrBusy))
+	wait := s.outbox.ports.Gate.BackOff(s.name(), txn.ReasonOf(err) == txn.ReasonBusy)
 	result := "failed"
-	if errors.Is(err, txn.ErrReplyMissing) {
+	if txn.IsMaybeSent(err) {
 		result = "unconfirmed"
 		for _, c := range claims {
 			s.stop(c)

@@ -24,7 +24,7 @@ func TestWordsOfABroker(t *testing.T) {
 		{remoting.CodeFlowControl, "", "FLOW_CONTROL"},
 		{4242, strings.Repeat("ü", 300), "code 4242 (" + strings.Repeat("ü", maxRemark/2) + "…)"},
 	} {
-		err := answered(&remoting.BrokerError{Op: "send", Addr: "10.1.2.3:10911", Code: tc.code, Remark: tc.remark})
+		err := endError(&remoting.BrokerError{Op: "send", Addr: "10.1.2.3:10911", Code: tc.code, Remark: tc.remark})
 		if got := strings.TrimPrefix(txn.Why(err), "the broker answered "); got != tc.want {
 			t.Errorf("%q: got %q, want %q", tc.remark, got, tc.want)
 		}
