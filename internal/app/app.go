@@ -13,19 +13,34 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // Code is what a binary brings that this package does not have.
 type Code struct {
-	OpenAPI []byte // openapi.yaml
+	OpenAPI   []byte             // openapi.yaml
+	Handlers  map[string]Handler // local transactions in Go that a configuration can name
+	Selectors selector.Registry  // types of selectors that a configuration can name
 }
 
-// Main runs the command that the arguments of the process name, and ends the process.
-func Main(code Code) {
+// Handler is a local transaction in Go.
+type Handler struct {
+	Program localtx.Program
+	Schema  txn.Schema // of payloads, for kinds whose configuration gives none; nil: any JSON
+}
+
+// Main runs the command that the arguments of the process name, and ends the process. An error of the code comes before
+// everything else.
+func Main(code Code, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	collectLess()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, code, os.Args[1:], os.Stdout, os.Stderr)
+	if err == nil {
+		err = run(ctx, code, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "txsvc:", err)

@@ -41,18 +41,18 @@ func (d *onDatabase) Decode(ctx *kong.DecodeContext) error {
 }
 
 // Run reads the file as serve would, lists its kinds, and says what was not checked.
-func (c *checkConfigCommand) Run(ctx context.Context, out output) error {
+func (c *checkConfigCommand) Run(ctx context.Context, code Code, out output) error {
 	if c.File != "" {
 		c.Config = c.File
 	}
 	if c.Config == "" {
 		return errors.New("no file given: name it, or set TXSVC_CONFIG")
 	}
-	file, err := config.Load(c.Config, selectors)
+	file, err := config.Load(c.Config, code.Selectors)
 	if err != nil {
 		return err
 	}
-	kinds, programs, err := buildKinds(file)
+	kinds, programs, err := code.kinds(file)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (c *devCommand) Run(ctx context.Context, code Code, out output) (err error)
 	if err := c.server.validate(); err != nil {
 		return err
 	}
-	file, err := c.kinds()
+	file, err := c.file(code)
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func (c *devCommand) Run(ctx context.Context, code Code, out output) (err error)
 	})
 }
 
-func (c *devCommand) kinds() (*config.File, error) {
+func (c *devCommand) file(code Code) (*config.File, error) {
 	if c.Config != "" {
-		return config.Load(c.Config, selectors)
+		return config.Load(c.Config, code.Selectors)
 	}
 	return config.Dev()
 }
@@ -100,7 +100,7 @@ func (c *devCommand) prepare(ctx context.Context, s settings, progress func(stri
 	if err := migrations.Up(ctx, s.DatabaseURL, migrations.Core, migrations.Example); err != nil {
 		return err
 	}
-	if _, _, err := buildKinds(s.file); err != nil {
+	if _, _, err := s.code.kinds(s.file); err != nil {
 		return err
 	}
 	admin := broker{s.cluster, producer{Group: "txsvc-admin", Transport: string(rocketmq.TransportNative)}}

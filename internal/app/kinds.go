@@ -7,44 +7,35 @@ import (
 
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/orders"
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// handlers are the local transactions in Go that a configuration can name. Add your own here.
-var handlers = map[string]localtx.Program{
-	"orders": orders.Handler{},
-}
-
-// selectors are the types of selectors in Go that a configuration can name, beside the shipped ones. Add your own here.
-var selectors = selector.Registry{}
-
-// buildKinds makes what the service runs of what the configuration says, sorted by name.
-func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, error) {
+// kinds makes what the service runs of what the configuration says, sorted by name.
+func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, error) {
 	kinds, programs := make([]*txn.Kind, 0, len(file.Kinds)), make(map[string]localtx.Program, len(file.Kinds))
 	for _, name := range slices.Sorted(maps.Keys(file.Kinds)) {
-		c := file.Kinds[name]
-		to, err := destination(c.Topic, c.Selector, c.Ordered)
+		k := file.Kinds[name]
+		to, err := c.destination(k.Topic, k.Selector, k.Ordered)
 		if err != nil {
 			return nil, nil, fmt.Errorf("kind %s: %w", name, err)
 		}
 		kind := &txn.Kind{
-			Name: name, Path: c.Path, Destination: to, Tag: c.Tag, Schema: c.Schema, Immunity: c.Immunity,
-			Timeout: c.Timeout, Local: "sql", Ordered: c.Ordered, Outbox: c.Outbox, Fallback: c.Fallback, BodyResult: c.BodyResult,
-			ResultLimit: c.ResultLimit,
+			Name: name, Path: k.Path, Destination: to, Tag: k.Tag, Schema: k.Schema, Immunity: k.Immunity,
+			Timeout: k.Timeout, Local: "sql", Ordered: k.Ordered, Outbox: k.Outbox, Fallback: k.Fallback, BodyResult: k.BodyResult,
+			ResultLimit: k.ResultLimit,
 		}
-		programs[name] = localtx.NewSQL(c.Local.SQL)
-		if c.Local.Handler != "" {
+		programs[name] = localtx.NewSQL(k.Local.SQL)
+		if k.Local.Handler != "" {
 			kind.Local = "handler"
-			program, ok := handlers[c.Local.Handler]
+			handler, ok := c.Handlers[k.Local.Handler]
 			if !ok {
-				return nil, nil, file.ErrorAt(c.Local.Place, fmt.Sprintf("no handler has the name %q; this binary has %v",
-					c.Local.Handler, slices.Sorted(maps.Keys(handlers))))
+				return nil, nil, file.ErrorAt(k.Local.Place, fmt.Sprintf("no handler has the name %q; this binary has %v",
+					k.Local.Handler, slices.Sorted(maps.Keys(c.Handlers))))
 			}
-			programs[name] = program
-			if knows, ok := program.(localtx.Schemed); ok && kind.Schema == nil {
-				kind.Schema = knows.Schema()
+			programs[name] = handler.Program
+			if kind.Schema == nil {
+				kind.Schema = handler.Schema
 			}
 		}
 		kinds = append(kinds, kind)
@@ -53,8 +44,8 @@ func buildKinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, err
 }
 
 // destination settles what becomes of keys whose queue changes: ordered kinds would rather wait than leave their queue.
-func destination(topic string, spec selector.Spec, ordered bool) (txn.Destination, error) {
-	s, err := selectors.New(spec)
+func (c Code) destination(topic string, spec selector.Spec, ordered bool) (txn.Destination, error) {
+	s, err := c.Selectors.New(spec)
 	if err != nil {
 		return txn.Destination{}, fmt.Errorf("the selector of topic %s: %w", topic, err)
 	}

@@ -23,7 +23,8 @@ func TestOnChangeIsSettled(t *testing.T) {
 		file := &config.File{Kinds: map[string]config.Kind{"k": {
 			Name: "k", Topic: "t", Ordered: tt.ordered, Local: config.Local{Handler: "orders"}, Selector: selector.Spec{Type: "hash", OnChange: tt.given},
 		}}}
-		kinds, _, err := buildKinds(file)
+		code := Code{Handlers: map[string]Handler{"orders": {}}}
+		kinds, _, err := code.kinds(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,11 +19,11 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// buildTopics makes the destinations of messages that belong to no kind.
-func buildTopics(file *config.File) (map[string]txn.Destination, error) {
+// topics makes the destinations of messages that belong to no kind.
+func (c Code) topics(file *config.File) (map[string]txn.Destination, error) {
 	topics := make(map[string]txn.Destination, len(file.Topics))
 	for name, topic := range file.Topics {
-		to, err := destination(name, topic.Selector, false)
+		to, err := c.destination(name, topic.Selector, false)
 		if err != nil {
 			return nil, err
 		}
@@ -54,24 +54,24 @@ func (s *routeSource) complete(ctx context.Context, out output) error {
 	return ofDev{cluster: &s.cluster, databaseURL: &s.DatabaseURL, config: &s.Config}.complete(ctx, out, s.Dir)
 }
 
-func (s *routeSource) file() (*config.File, error) {
+func (s *routeSource) file(code Code) (*config.File, error) {
 	if s.Config == "" {
 		return nil, errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds and topics")
 	}
-	return config.Load(s.Config, selectors)
+	return config.Load(s.Config, code.Selectors)
 }
 
 // destinations returns how the topic's messages are routed: those without a kind first, and then by kind.
-func (s *routeSource) destinations(topic string) (plain txn.Destination, kinds []*txn.Kind, err error) {
-	file, err := s.file()
+func (s *routeSource) destinations(code Code, topic string) (plain txn.Destination, kinds []*txn.Kind, err error) {
+	file, err := s.file(code)
 	if err != nil {
 		return plain, nil, err
 	}
-	topics, err := buildTopics(file)
+	topics, err := code.topics(file)
 	if err != nil {
 		return plain, nil, err
 	}
-	all, _, err := buildKinds(file)
+	all, _, err := code.kinds(file)
 	if err != nil {
 		return plain, nil, err
 	}
@@ -117,11 +117,11 @@ type routeShowCommand struct {
 }
 
 // Run prints where messages would go. Nothing is sent.
-func (c *routeShowCommand) Run(ctx context.Context, out output) error {
+func (c *routeShowCommand) Run(ctx context.Context, code Code, out output) error {
 	if err := errors.Join(c.validate(), c.complete(ctx, out)); err != nil {
 		return err
 	}
-	d, err := c.destination()
+	d, err := c.destination(code)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (c *routeShowCommand) validate() error {
 }
 
 // destination returns the selector that is meant.
-func (c *routeShowCommand) destination() (txn.Destination, error) {
-	plain, kinds, err := c.destinations(c.Topic)
+func (c *routeShowCommand) destination(code Code) (txn.Destination, error) {
+	plain, kinds, err := c.destinations(code, c.Topic)
 	if err != nil || c.Kind == "" {
 		return plain, err
 	}

@@ -27,14 +27,14 @@ type routeAcceptCommand struct {
 }
 
 // Run shows the accepted and the present queues, and accepts the present ones.
-func (c *routeAcceptCommand) Run(ctx context.Context, out output) error {
+func (c *routeAcceptCommand) Run(ctx context.Context, code Code, out output) error {
 	if err := c.complete(ctx, out); err != nil {
 		return err
 	}
 	if c.Pause < leastPause {
 		return fmt.Errorf("--pause %s is shorter than replicas take to learn of it: give at least %s", c.Pause, leastPause)
 	}
-	plain, kinds, err := c.destinations(c.Topic)
+	plain, kinds, err := c.destinations(code, c.Topic)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (c *serveCommand) Run(ctx context.Context, code Code, out output) error {
 	if c.Config == "" {
 		return errors.New("TXSVC_CONFIG is not set: it names the YAML file of kinds (see docs/configuration.md)")
 	}
-	file, err := config.Load(c.Config, selectors)
+	file, err := config.Load(c.Config, code.Selectors)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	for _, odd := range s.file.Warnings {
 		log.WarnContext(ctx, "odd in the configuration", "place", odd.String())
 	}
-	kinds, programs, err := buildKinds(s.file)
+	kinds, programs, err := s.code.kinds(s.file)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 		return err
 	}
 	registry.MustRegister(rocketmq.NewCollector(mq))
-	topics, err := buildTopics(s.file)
+	topics, err := s.code.topics(s.file)
 	if err != nil {
 		return err
 	}

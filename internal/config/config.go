@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,22 +116,18 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Load reads the file. A mistake in it is an *Error. Own has the types of selectors that the binary adds.
-func Load(name string, own ...selector.Registry) (*File, error) {
+// Load reads the file, which may name the given types of selectors. A mistake in it is an *Error.
+func Load(name string, types selector.Registry) (*File, error) {
 	text, err := os.ReadFile(name) //nolint:gosec // the operator names it
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	return Parse(name, text, os.DirFS(filepath.Dir(name)), own...)
+	return Parse(name, text, os.DirFS(filepath.Dir(name)), types)
 }
 
-// Parse reads the text of a file whose name is used in errors only. Schemas are read from dir, the file's directory. Own
-// is that of Load.
-func Parse(name string, text []byte, dir fs.FS, own ...selector.Registry) (*File, error) {
-	r := &reader{text: string(text), dir: dir, own: make(selector.Registry), paths: make(map[string]string)}
-	for _, types := range own {
-		maps.Copy(r.own, types)
-	}
+// Parse reads the text of a file whose name is used in errors only. Schemas are read from dir, the file's directory.
+func Parse(name string, text []byte, dir fs.FS, types selector.Registry) (*File, error) {
+	r := &reader{text: string(text), dir: dir, types: types, paths: make(map[string]string)}
 	file := r.file()
 	if len(r.problems) == 0 {
 		file.Name, file.Warnings = name, inOrder(r.warnings)

@@ -24,7 +24,7 @@ var schemas = fstest.MapFS{
 }
 
 func parse(text string) (*config.File, error) {
-	return config.Parse("kinds.yaml", []byte(text), schemas)
+	return config.Parse("kinds.yaml", []byte(text), schemas, selector.Registry{})
 }
 
 const everything = `
@@ -321,14 +321,14 @@ func TestLoadReadsSchemasBesideTheFile(t *testing.T) {
 	}
 	write(name, kind("schema: order.json"))
 	write(filepath.Join(dir, "order.json"), `{"type":"null"}`)
-	file, err := config.Load(name)
+	file, err := config.Load(name, selector.Registry{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := file.Kinds["a.b"].Schema.Validate(json.RawMessage("1")); len(got) != 1 {
 		t.Errorf("got %v, want one error", got)
 	}
-	if _, err := config.Load(filepath.Join(dir, "none.yaml")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := config.Load(filepath.Join(dir, "none.yaml"), selector.Registry{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want one that wraps %v", err, os.ErrNotExist)
 	}
 }
@@ -390,7 +390,7 @@ func assertPlaces(t *testing.T, err error) {
 
 // TestErrorAt: what is found wrong later has its place in the file too.
 func TestErrorAt(t *testing.T) {
-	file, err := config.Parse("my.yaml", []byte("kinds:\n  a:\n    topic: t\n    local: {handler: nobody}\n"), nil)
+	file, err := config.Parse("my.yaml", []byte("kinds:\n  a:\n    topic: t\n    local: {handler: nobody}\n"), nil, selector.Registry{})
 	if err != nil {
 		t.Fatal(err)
 	}

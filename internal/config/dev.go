@@ -4,6 +4,8 @@ import (
 	"embed"
 	"os"
 	"path/filepath"
+
+	"github.com/txsvc/txsvc/internal/selector"
 )
 
 //go:embed dev.yaml schemas
@@ -18,7 +20,7 @@ func Dev() (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(DevName, text, dev)
+	return Parse(DevName, text, dev, selector.Registry{})
 }
 
 // WriteDev writes the shipped configuration and its schemas to a directory, which it empties first, and returns the name of

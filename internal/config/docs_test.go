@@ -27,12 +27,12 @@ func blocks(t *testing.T, page, language string) []string {
 }
 
 // byRegion stands for the selector of the example, whose Go is compiled where it is.
-var byRegion = selector.Registry{"by_region": func(options selector.Decode) (txn.Selector, error) {
+var byRegion = registry(map[string]selector.Factory{"by_region": func(options selector.Decode) (txn.Selector, error) {
 	var o struct {
 		Regions map[string]int `yaml:"regions"`
 	}
 	return ownSelector{}, options(&o)
-}}
+}})
 
 // The kinds in README.md and docs/configuration.md are read without a warning.
 func TestPagesWithKinds(t *testing.T) {

@@ -81,13 +81,17 @@ func (r *reader) checkOrder(file *File) {
 	first := make(map[string]choice) // by topic
 	for _, e := range r.ordered {
 		kind := file.Kinds[e.name]
-		if why := kind.Selector.SplitsKeys(); why != "" {
+		s, err := r.types.New(kind.Selector)
+		if err != nil {
+			continue // its mistake is noted already, where the selector is
+		}
+		if why := selector.SplitsKeys(s); why != "" {
 			r.problem(e.field, "needs a selector that keeps a shard key in one queue; %s", why)
 			continue
 		}
 		text, err := kind.Selector.Text()
 		if err != nil {
-			continue // told already, where the selector is
+			continue // it was noted already, too
 		}
 		text += string(cmp.Or(kind.Selector.OnChange, txn.OnChangeRefuse))
 		switch other, ok := first[kind.Topic]; {

@@ -24,7 +24,7 @@ const unsupported = "not supported by this version"
 type reader struct {
 	text     string
 	dir      fs.FS
-	own      selector.Registry
+	types    selector.Registry
 	paths    map[string]string // endpoints so far, and whose they are
 	named    []entry           // the topics that kinds name
 	ordered  []entry           // kinds, with the field that makes them so

@@ -24,7 +24,7 @@ func (r *reader) selector(f field) selector.Spec {
 	if !ok {
 		return spec
 	}
-	_, err := r.own.New(spec)
+	_, err := r.types.New(spec)
 	for _, wrong := range selector.OptionErrors(err) {
 		r.option(f, wrong, before)
 	}
@@ -56,7 +56,7 @@ func (r *reader) spec(f field, outermost bool) (selector.Spec, bool) {
 	if outermost {
 		known["on_change"] = func(f field) { spec.OnChange = txn.OnChange(r.string(f)) }
 	}
-	switch _, own := r.own[spec.Type]; {
+	switch exists, own := r.types.Has(spec.Type); {
 	case own:
 		spec.Options = r.options(f, known)
 		entries = slices.DeleteFunc(entries, func(e entry) bool { return known[e.name] == nil })
@@ -65,7 +65,7 @@ func (r *reader) spec(f field, outermost bool) (selector.Spec, bool) {
 		known["by"] = func(f field) { spec.Lanes.By = cmp.Or(r.string(f), "selector_arg") } // anything: it was told already
 		known["lanes"] = func(f field) { spec.Lanes.Lanes = r.lanes(f) }
 		known["within"] = func(f field) { spec.Lanes.Within = r.within(f) }
-	case !slices.Contains(selector.Types(), spec.Type):
+	case !exists:
 		return spec, true
 	}
 	r.fields(entries, known)

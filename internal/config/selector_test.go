@@ -141,7 +141,7 @@ func TestParseRefusesSelectors(t *testing.T) {
 }
 
 // byWeight is an own type with options; strange has a factory that looks at none.
-var ownTypes = selector.Registry{
+var ownTypes = registry(map[string]selector.Factory{
 	"by_weight": func(options selector.Decode) (txn.Selector, error) {
 		var o struct {
 			Weights map[string]int `yaml:"weights"`
@@ -165,6 +165,15 @@ var ownTypes = selector.Registry{
 	},
 	"strange": func(selector.Decode) (txn.Selector, error) { return ownSelector{}, nil },
 	"panics":  func(selector.Decode) (txn.Selector, error) { panic("no") },
+})
+
+// registry has the shipped types and others.
+func registry(own map[string]selector.Factory) selector.Registry {
+	r, err := selector.NewRegistry(own)
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 type ownSelector struct{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -14,7 +15,6 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/txsvc/txsvc/internal/orders"
 	"github.com/txsvc/txsvc/internal/payload"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -40,12 +40,16 @@ func TestOpenAPIHasTheKinds(t *testing.T) {
 		}
 		return s
 	}
+	orderSchema, err := payload.Compile(os.DirFS("../orders"), "order.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := setup(t)
 	config := h.config()
 	config.Registerer = prometheus.NewRegistry()
 	to := txn.Destination{Topic: "t", Selector: hash{}}
 	config.Kinds = []*txn.Kind{
-		{Name: "order.create", Path: "/v1/shop/orders", Destination: to, Local: "handler", Timeout: time.Second, Schema: orders.Handler{}.Schema()},
+		{Name: "order.create", Path: "/v1/shop/orders", Destination: to, Local: "handler", Timeout: time.Second, Schema: orderSchema},
 		{Name: "transfer", Path: "/v1/transfers", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("transfer.json")},
 		{Name: "anchored", Path: "/v1/anchored", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("anchored.json")},
 		{Name: "anything", Path: "/v1/anything", Destination: to, Local: "sql", Timeout: time.Second},

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/orders"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -59,7 +58,7 @@ func runAndMark(e *env, id string) error {
 }
 
 func bare(e *env, id string) error {
-	plan, err := orders.Handler{}.Plan(localtx.Input{ID: id, Payload: []byte(order)})
+	plan, err := ordersProgram{}.Plan(localtx.Input{ID: id, Payload: []byte(order)})
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func TestPgBouncer(t *testing.T) {
 				withProgram("handler", handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
 					_, err := tx.Exec(ctx, `INSERT INTO public.notes (id) VALUES ($1)`, in.ID)
 					return "noted", err
-				})), withProgram("snapshot", serializable{statements(`SELECT 1`)}))
+				})), withProgram("snapshot", isolated{statements(`SELECT 1`), pgx.Serializable}))
 			if err := e.store.Check(t.Context()); err != nil {
 				t.Fatalf("check: %v", err)
 			}

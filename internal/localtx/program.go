@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // Input is what a local transaction is given.
@@ -16,47 +14,38 @@ type Input struct {
 	Payload     json.RawMessage
 	LocalArg    json.RawMessage // nil when not given
 	SelectorArg json.RawMessage // nil when not given
+	Parsed      any             // see txn.Request
 }
 
-// Program is the local transaction of a kind: a Planner, a Handler or SQL.
+// Program is the local transaction of a kind: a Planner or SQL.
 type Program any
 
-// Isolated is what a Planner or a Handler implements to run at another isolation level than the database's default. At
-// pgx.RepeatableRead and pgx.Serializable it is run again when PostgreSQL reports a serialization failure.
-type Isolated interface {
-	Isolation() pgx.TxIsoLevel
-}
-
-// Schemed is what a Planner or a Handler implements that knows its payload: what the schema refuses is answered 400 before
-// anything is done. A kind's own schema in the configuration takes its place.
-type Schemed interface {
-	Schema() txn.Schema
-}
-
-// Planner is a local transaction in Go whose statements and result are known before the database is asked: it runs in
-// one round trip. Plan must be safe for concurrent use. An error that is a *txn.Rejection is stored as the answer;
-// a *txn.Error is returned to the client; others are internal errors. In all three cases nothing is changed.
+// Planner is a local transaction in Go. Plan says what is to be done, without the database; it must be safe for concurrent
+// use. An error that is a *txn.Rejection is stored as the answer; a *txn.Error is returned to the client; others are
+// internal errors. In all three cases nothing is changed.
 type Planner interface {
 	Plan(in Input) (Plan, error)
 }
 
-// Plan is what a Planner wants done, in one database transaction.
+// Plan is what a Planner wants done, in one database transaction: the statements, in one round trip, or Run.
 type Plan struct {
 	Statements []Statement
 	Result     json.RawMessage // nil: null
+
+	// Run reads before it writes. It must do its work through tx, must not commit or roll back, and may be run again when
+	// PostgreSQL reports a serialization failure or a deadlock. Errors are as for Planner; PostgreSQL's errors should be
+	// returned as they come, wrapped or not. The result is encoded as JSON.
+	Run func(ctx context.Context, tx pgx.Tx) (result any, err error)
+
+	// Isolation is the isolation level; empty: the database's default. At pgx.RepeatableRead and pgx.Serializable the
+	// transaction is run again when PostgreSQL reports a serialization failure.
+	Isolation pgx.TxIsoLevel
 }
 
 // Statement is one SQL statement with its positional arguments.
 type Statement struct {
 	SQL  string
 	Args []any
-}
-
-// Handler is a local transaction in Go that reads before it writes. It must do its work through tx, must not commit or
-// roll back, and may be run again when PostgreSQL reports a serialization failure or a deadlock. Errors are as for
-// Planner; PostgreSQL's errors should be returned as they come, wrapped or not. The result is encoded as JSON.
-type Handler interface {
-	Handle(ctx context.Context, tx pgx.Tx, in Input) (result any, err error)
 }
 
 // SQL is a local transaction from the configuration. Its statements run in one round trip.

@@ -91,14 +91,6 @@ func TestDeadlocksInSQL(t *testing.T) {
 	}
 }
 
-// isolated is a Handler at an isolation level.
-type isolated struct {
-	handler
-	level pgx.TxIsoLevel
-}
-
-func (i isolated) Isolation() pgx.TxIsoLevel { return i.level }
-
 // Two transactions that each read what the other writes: only run one after the other they are right. The second has a
 // serialization failure, is run again, and sees the first.
 func TestSerializationFailure(t *testing.T) {

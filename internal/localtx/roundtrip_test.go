@@ -10,11 +10,6 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// serializable is a Planner at another isolation level.
-type serializable struct{ planner }
-
-func (serializable) Isolation() pgx.TxIsoLevel { return pgx.Serializable }
-
 // What is known beforehand goes to the server at once, whatever the kind's timeout and isolation level.
 func TestRunTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
@@ -24,7 +19,7 @@ func TestRunTakesOneRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := setup(t, withURL(p.through), withTables(notes), withProgram("sql", noteSQL), withProgram("handler", noteHandler),
-		withProgram("kept", kept), withProgram("serializable", serializable{statements(`INSERT INTO notes VALUES ($1)`)}))
+		withProgram("kept", kept), withProgram("serializable", isolated{statements(`INSERT INTO notes VALUES ($1)`), pgx.Serializable}))
 	for _, tt := range []struct {
 		kind    string
 		timeout time.Duration
@@ -45,5 +40,3 @@ func TestRunTakesOneRoundTrip(t *testing.T) {
 		}
 	}
 }
-
-var _ localtx.Isolated = serializable{}

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/orders"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
@@ -85,7 +84,7 @@ func setupAt(t testing.TB, url string, opts ...option) *env {
 
 func setupMigrated(t testing.TB, url string, opts ...option) *env {
 	t.Helper()
-	o := options{timing: txn.DefaultTiming(), programs: map[string]localtx.Program{"orders": orders.Handler{}}, through: func(url string) string { return url }}
+	o := options{timing: txn.DefaultTiming(), programs: map[string]localtx.Program{"orders": ordersProgram{}}, through: func(url string) string { return url }}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -282,11 +281,23 @@ func wantVerdict(t testing.TB, got, want txn.Verdict) {
 	}
 }
 
-// handler makes a function a Handler.
+// handler makes a function a Planner whose plan is to run it.
 type handler func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error)
 
-func (h handler) Handle(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
-	return h(ctx, tx, in)
+func (h handler) Plan(in localtx.Input) (localtx.Plan, error) {
+	return localtx.Plan{Run: func(ctx context.Context, tx pgx.Tx) (any, error) { return h(ctx, tx, in) }}, nil
+}
+
+// isolated is a Planner at an isolation level.
+type isolated struct {
+	localtx.Planner
+	level pgx.TxIsoLevel
+}
+
+func (i isolated) Plan(in localtx.Input) (localtx.Plan, error) {
+	plan, err := i.Planner.Plan(in)
+	plan.Isolation = i.level
+	return plan, err
 }
 
 // planner makes a function a Planner.
@@ -312,7 +323,7 @@ func statements(texts ...string) planner {
 // gate is a table whose only row a test locks to stop others there.
 const gate = `CREATE TABLE gate (n int CHECK (n >= 0)); INSERT INTO gate VALUES (0)`
 
-// each is a Handler that executes the statements one by one, with the id as $1 where they have it.
+// each is a handler that executes the statements one by one, with the id as $1 where they have it.
 func each(texts ...string) handler {
 	return func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
 		plan, _ := statements(texts...)(in)

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/orders"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -110,7 +109,7 @@ func logPlans(b *testing.B, e *env, random bool) {
 	}
 	defer pool.Close()
 	explained := *e
-	explained.store = localtx.New(pool, map[string]localtx.Program{"orders": orders.Handler{}}, txn.DefaultTiming(), slog.New(slog.DiscardHandler))
+	explained.store = localtx.New(pool, map[string]localtx.Program{"orders": ordersProgram{}}, txn.DefaultTiming(), slog.New(slog.DiscardHandler))
 	manyRuns(b, &explained, random, inFlight)
 	manyClaims(b, &explained, 1)
 	if len(plans) == 0 {

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/orders"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -57,7 +56,7 @@ type replica struct {
 func (p standbyEnv) another() replica {
 	p.t.Helper()
 	pool := newPool(p.t, p.url)
-	programs := map[string]localtx.Program{"orders": orders.Handler{}}
+	programs := map[string]localtx.Program{"orders": ordersProgram{}}
 	return replica{localtx.New(pool, programs, txn.DefaultTiming(), slog.New(slog.NewTextHandler(p.t.Output(), nil))), pool}
 }
 

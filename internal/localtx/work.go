@@ -25,50 +25,42 @@ type work struct {
 func inputOf(a *txn.Attempt) Input {
 	return Input{
 		ID: a.Request.ID, ShardKey: a.Request.ShardKey, Payload: a.Request.Payload,
-		LocalArg: a.Request.LocalArg, SelectorArg: a.Request.SelectorArg,
+		LocalArg: a.Request.LocalArg, SelectorArg: a.Request.SelectorArg, Parsed: a.Request.Parsed,
 	}
 }
 
 // plan finds out what there is to do, without the database.
-func plan(p Program, in Input, resultLimit int) (work, error) {
-	level := levelOf(p)
-	w := work{begin: "BEGIN", snapshot: level == pgx.RepeatableRead || level == pgx.Serializable}
-	if level != "" { // it cannot be set later: the row comes first
-		w.begin += " ISOLATION LEVEL " + string(level)
-	}
+func plan(p Program, in Input, resultLimit int) (w work, err error) {
+	var level pgx.TxIsoLevel
 	switch p := p.(type) {
 	case Planner:
 		plan, err := planSafely(p, in)
-		w.statements, w.result = plan.Statements, plan.Result
 		if err == nil {
-			err = checkResult(w.result, resultLimit)
+			err = checkResult(plan.Result, resultLimit)
 		}
-		return w, err
-	case SQL:
-		w.statements, w.kept = p.bind(in, resultLimit), p.Keep != ""
-	case Handler:
-		w.handle = func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
-			result, err := handleSafely(ctx, p, tx, in)
-			if err == nil {
-				err = checkResult(result, resultLimit)
+		if err != nil {
+			return w, err
+		}
+		w.statements, w.result, level = plan.Statements, plan.Result, plan.Isolation
+		if plan.Run != nil {
+			w.handle = func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
+				result, err := runSafely(ctx, plan.Run, tx)
+				if err == nil {
+					err = checkResult(result, resultLimit)
+				}
+				return result, err
 			}
-			return result, err
 		}
+	case SQL:
+		w.statements, w.kept, level = p.bind(in, resultLimit), p.Keep != "", p.Isolation
 	default:
 		return w, fmt.Errorf("a program of type %T cannot be run", p)
 	}
-	return w, nil
-}
-
-// levelOf returns the isolation level of a program; empty is the database's default.
-func levelOf(p Program) pgx.TxIsoLevel {
-	switch p := p.(type) {
-	case SQL:
-		return p.Isolation
-	case Isolated:
-		return p.Isolation()
+	w.begin, w.snapshot = "BEGIN", level == pgx.RepeatableRead || level == pgx.Serializable
+	if level != "" { // it cannot be set later: the row comes first
+		w.begin += " ISOLATION LEVEL " + string(level)
 	}
-	return ""
+	return w, nil
 }
 
 func planSafely(p Planner, in Input) (plan Plan, err error) {
@@ -76,9 +68,9 @@ func planSafely(p Planner, in Input) (plan Plan, err error) {
 	return p.Plan(in)
 }
 
-func handleSafely(ctx context.Context, h Handler, tx pgx.Tx, in Input) (raw json.RawMessage, err error) {
+func runSafely(ctx context.Context, run func(context.Context, pgx.Tx) (any, error), tx pgx.Tx) (raw json.RawMessage, err error) {
 	defer recovered(&err)
-	result, err := h.Handle(ctx, tx, in)
+	result, err := run(ctx, tx)
 	if err != nil || result == nil {
 		return nil, err
 	}

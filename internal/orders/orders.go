@@ -1,8 +1,9 @@
 // Package orders is the shipped example of a local transaction in Go: it stores an order with its items, in one round
-// trip. It imports localtx, whose Planner it implements, payload (the schema of an order) and txn.
+// trip. Of this module it imports the root package only, as users' handlers do.
 package orders
 
 import (
+	stdjson "encoding/json"
 	"fmt"
 	"math"
 	"math/big"
@@ -11,8 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/txn"
+	"github.com/txsvc/txsvc"
 )
 
 // Order is the payload; order.json says what it may be. Amounts are in minor units of the currency (cents). The payload may hold more; what is not named
@@ -63,7 +63,7 @@ type result struct {
 // database knows, that a reference is used once, by the tables' constraints (422).
 type Handler struct{}
 
-var _ localtx.Planner = Handler{}
+var _ txsvc.SchemaHandler = Handler{}
 
 const (
 	insertOrder = `INSERT INTO orders (id, customer, currency, total_minor, reference) VALUES ($1, $2, $3, $4, nullif($5, ''))`
@@ -74,33 +74,36 @@ const (
 
 // Plan returns the two inserts, and {"order_id", "total_minor", "currency", "items"} as the result. The order's id is
 // that of the transaction.
-func (Handler) Plan(in localtx.Input) (localtx.Plan, error) {
-	var order Order
-	if err := json.Unmarshal(in.Payload, &order); err != nil {
-		return localtx.Plan{}, fmt.Errorf("decoding an order that was checked: %w", err)
+func (Handler) Plan(in txsvc.Input) (txsvc.Plan, error) {
+	order, parsed := in.Parsed.(*Order)
+	if !parsed { // the configuration gives the kind another schema, which may allow more
+		order = new(Order)
+		if err := json.Unmarshal(in.Payload, order); err != nil {
+			return txsvc.Plan{}, fmt.Errorf("decoding an order that was checked: %w", err)
+		}
 	}
 	skus, quantities, amounts := make([]string, len(order.Items)), make([]int64, len(order.Items)), make([]int64, len(order.Items))
 	var total int64
 	for i, item := range order.Items {
 		if item.AmountMinor == nil { // where the configuration gives the kind another schema
-			return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: fmt.Sprintf("/payload/items/%d/amount_minor", i), Message: "is required"})
+			return txsvc.Plan{}, txsvc.Invalid(txsvc.FieldError{Pointer: fmt.Sprintf("/payload/items/%d/amount_minor", i), Message: "is required"})
 		}
 		skus[i], quantities[i], amounts[i] = item.SKU, int64(item.Quantity), int64(*item.AmountMinor)
 		sum, ok := addProduct(total, quantities[i], amounts[i])
 		if !ok {
-			return localtx.Plan{}, txn.Invalid(txn.FieldError{
+			return txsvc.Plan{}, txsvc.Invalid(txsvc.FieldError{
 				Pointer: fmt.Sprintf("/payload/items/%d", i), Message: "the order's total is out of range",
 			})
 		}
 		total = sum
 	}
 	encoded, err := json.Marshal(result{OrderID: in.ID, TotalMinor: total, Currency: order.Currency, Items: len(order.Items)})
-	return localtx.Plan{
-		Statements: []localtx.Statement{
+	return txsvc.Plan{
+		Statements: []txsvc.Statement{
 			{SQL: insertOrder, Args: []any{in.ID, order.Customer, order.Currency, total, order.Reference}},
 			{SQL: insertItems, Args: []any{in.ID, skus, quantities, amounts}},
 		},
-		Result: encoded,
+		Result: stdjson.RawMessage(encoded),
 	}, err
 }
 

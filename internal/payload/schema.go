@@ -50,13 +50,25 @@ func Compile(dir fs.FS, name string) (*Schema, error) {
 	return &Schema{compiled, document}, nil
 }
 
-// MustCompile is Compile for a schema in the binary. It panics on a wrong one, because that is a mistake in the code.
-func MustCompile(dir fs.FS, name string) *Schema {
-	s, err := Compile(dir, name)
-	if err != nil {
-		panic(err)
+// CompileText is Compile for the text of a schema that refers to itself only.
+func CompileText(text []byte) (*Schema, error) { return Compile(oneFile(text), oneFileName) }
+
+const oneFileName = "schema.json"
+
+// oneFile is a directory with one file.
+type oneFile []byte
+
+// Open finds nothing: files are read with ReadFile.
+func (oneFile) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// ReadFile returns the text.
+func (f oneFile) ReadFile(name string) ([]byte, error) {
+	if name != oneFileName {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return s
+	return f, nil
 }
 
 // compileError brings the library's message, which may have many lines, into one.

@@ -8,24 +8,30 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// SplitsKeys says why messages of one shard key may go to different queues while the topic's queues stay the same, and is
-// empty when they cannot. A user's own type chooses by the shard key when it is given nothing else: see ByKey.
-func (s Spec) SplitsKeys() string {
-	switch cmp.Or(s.Type, Default) {
-	case TypeRoundRobin:
-		return "round_robin does not"
-	case TypeQueue:
-		return "queue goes by selector_arg"
-	case TypeLanes:
-		if s.Lanes == nil {
-			return ""
-		}
-		if s.Lanes.By != byShardKey {
-			return fmt.Sprintf("lanes by %s go by more than the key; lanes by %s do not", s.Lanes.By, byShardKey)
-		}
-		if why := s.Lanes.Within.SplitsKeys(); why != "" {
-			return "within its lanes, " + why
-		}
+// SplitsKeys says why the selector may send messages of one shard key to different queues while the topic's queues stay the
+// same. It is empty when the selector cannot.
+func SplitsKeys(s txn.Selector) string {
+	if splitter, ok := s.(interface{ SplitsKeys() string }); ok {
+		return splitter.SplitsKeys()
+	}
+	return ""
+}
+
+// SplitsKeys says so.
+func (*roundRobin) SplitsKeys() string { return "round_robin does not" }
+
+// SplitsKeys says so.
+func (named) SplitsKeys() string { return "queue goes by selector_arg" }
+
+// SplitsKeys says so unless both the lane and the queue within it are chosen by the key.
+func (l *lanes) SplitsKeys() string { return l.splits }
+
+func lanesSplit(by string, inner txn.Selector) string {
+	if by != byShardKey {
+		return fmt.Sprintf("lanes by %s go by more than the key; lanes by %s do not", by, byShardKey)
+	}
+	if why := SplitsKeys(inner); why != "" {
+		return "within its lanes, " + why
 	}
 	return ""
 }

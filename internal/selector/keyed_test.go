@@ -8,6 +8,14 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
+// stated is a selector that states whether it goes by the shard key alone.
+type stated struct {
+	txn.Selector
+	byKey bool
+}
+
+func (s stated) ByShardKey() bool { return s.byKey }
+
 func lanesBy(by string, within Spec) Spec {
 	return Spec{Type: TypeLanes, Lanes: &Lanes{By: by, Within: within, Lanes: []Lane{
 		{Name: "canary", Queues: []QueueRef{{ID: 0}}, Share: 25, Match: []string{"acme", "acme-*"}},
@@ -15,35 +23,57 @@ func lanesBy(by string, within Spec) Spec {
 	}}}
 }
 
+// everywhere has lanes that can be within those of lanesBy.
+func everywhere(by string) Spec {
+	all := []QueueRef{{ID: 0}, {ID: 1}, {ID: 2}, {ID: 3}}
+	return Spec{Type: TypeLanes, Lanes: &Lanes{By: by, Lanes: []Lane{{Name: "other", Queues: all}, {Name: "default", Queues: all}}}}
+}
+
 // TestSplitsKeys: a selector that is let through for ordered kinds sends a key to one queue, whatever else the message has,
 // and one that is refused does not.
 func TestSplitsKeys(t *testing.T) {
+	byArg := selectFunc(func(queues []txn.Queue, in txn.SelectorInput) (txn.Route, error) {
+		return txn.Route{Queue: queues[len(in.Arg)%len(queues)]}, nil
+	})
+	first := selectFunc(func(queues []txn.Queue, _ txn.SelectorInput) (txn.Route, error) {
+		return txn.Route{Queue: queues[0]}, nil
+	})
+	r, err := NewRegistry(map[string]Factory{
+		"by_key":  func(Decode) (txn.Selector, error) { return stated{first, true}, nil },
+		"by_more": func(Decode) (txn.Selector, error) { return stated{byArg, false}, nil },
+		"mum":     func(Decode) (txn.Selector, error) { return byArg, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct {
 		spec Spec
 		want string
 	}{
-		"default":           {Spec{}, ""},
-		"hash":              {Spec{Type: TypeHash}, ""},
-		"java_hash":         {Spec{Type: TypeJavaHash}, ""},
-		"consistent":        {Spec{Type: TypeConsistent}, ""},
-		"lanes by key":      {lanesBy("shard_key", Spec{Type: TypeHash}), ""},
-		"lanes in lanes":    {lanesBy("shard_key", lanesBy("shard_key", Spec{})), ""},
-		"round_robin":       {Spec{Type: TypeRoundRobin}, "round_robin does not"},
-		"queue":             {Spec{Type: TypeQueue}, "queue goes by selector_arg"},
-		"lanes by arg":      {lanesBy("selector_arg", Spec{}), "lanes by selector_arg go by more than the key; lanes by shard_key do not"},
-		"lanes by header":   {lanesBy("header:X-Lane", Spec{}), "lanes by header:X-Lane go by more than the key; lanes by shard_key do not"},
-		"lanes by payload":  {lanesBy("payload:/tenant", Spec{}), "lanes by payload:/tenant go by more than the key; lanes by shard_key do not"},
-		"queue in lanes":    {lanesBy("shard_key", Spec{Type: TypeQueue}), "within its lanes, queue goes by selector_arg"},
-		"header in lanes":   {lanesBy("shard_key", lanesBy("header:X-Lane", Spec{})), "within its lanes, lanes by header:X-Lane go by more than the key; lanes by shard_key do not"},
-		"nothing but by":    {Spec{Type: TypeLanes}, ""}, // refused for want of lanes
-		"own type, ordered": {Spec{Type: "by_weight"}, ""},
+		"default":          {Spec{}, ""},
+		"hash":             {Spec{Type: TypeHash}, ""},
+		"java_hash":        {Spec{Type: TypeJavaHash}, ""},
+		"consistent":       {Spec{Type: TypeConsistent}, ""},
+		"lanes by key":     {lanesBy("shard_key", Spec{Type: TypeHash}), ""},
+		"lanes in lanes":   {lanesBy("shard_key", everywhere("shard_key")), ""},
+		"round_robin":      {Spec{Type: TypeRoundRobin}, "round_robin does not"},
+		"queue":            {Spec{Type: TypeQueue}, "queue goes by selector_arg"},
+		"lanes by arg":     {lanesBy("selector_arg", Spec{}), "lanes by selector_arg go by more than the key; lanes by shard_key do not"},
+		"lanes by header":  {lanesBy("header:X-Lane", Spec{}), "lanes by header:X-Lane go by more than the key; lanes by shard_key do not"},
+		"lanes by payload": {lanesBy("payload:/tenant", Spec{}), "lanes by payload:/tenant go by more than the key; lanes by shard_key do not"},
+		"queue in lanes":   {lanesBy("shard_key", Spec{Type: TypeQueue}), "within its lanes, queue goes by selector_arg"},
+		"header in lanes":  {lanesBy("shard_key", everywhere("header:X-Lane")), "within its lanes, lanes by header:X-Lane go by more than the key; lanes by shard_key do not"},
+		"own by key":       {Spec{Type: "by_key"}, ""},
+		"own by more":      {Spec{Type: "by_more"}, "by_more does not say that it goes by the shard key alone"},
+		"own that is mum":  {Spec{Type: "mum"}, "mum does not say that it goes by the shard key alone"},
+		"own in lanes":     {lanesBy("shard_key", Spec{Type: "mum"}), "within its lanes, mum does not say that it goes by the shard key alone"},
 	} {
-		if got := tc.spec.SplitsKeys(); got != tc.want {
-			t.Errorf("%s: got %q, want %q", name, got, tc.want)
-		}
-		s, err := New(tc.spec)
+		s, err := r.New(tc.spec)
 		if err != nil {
-			continue
+			t.Fatal(err)
+		}
+		if got := SplitsKeys(s); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 		used := make(map[txn.Queue]bool)
 		for i := range 64 {

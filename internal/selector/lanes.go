@@ -19,6 +19,7 @@ type lanes struct {
 	shares   []share    // in order
 	rest     *rule      // of the default lane; nil: there is none
 	seed     uint64
+	splits   string // see SplitsKeys
 }
 
 // prefixes are those of one length.
@@ -48,15 +49,15 @@ type lane struct {
 	parts recent[[]txn.Queue]
 }
 
-// lanes makes the selector, or says all that is wrong.
-func (r Registry) lanes(spec *Lanes, depth int) (txn.Selector, []*OptionError) {
+// buildLanes makes the selector, or says all that is wrong.
+func buildLanes(r Registry, of Spec, depth int) (txn.Selector, []*OptionError) {
+	spec := of.Lanes
 	if spec == nil {
 		return nil, []*OptionError{OptionErrorf("", "by and lanes are required")}
 	}
 	wrong := spec.check()
-	if _, inner := r.build(spec.Within, depth+1); inner != nil {
-		wrong = append(wrong, beneath("/within", inner)...)
-	}
+	sample, inner := r.build(spec.Within, depth+1)
+	wrong = append(wrong, beneath("/within", inner)...)
 	if spec.Within.OnChange != "" {
 		wrong = append(wrong, OptionErrorf("/within/on_change", "belongs to the selector around it"))
 	}
@@ -65,7 +66,7 @@ func (r Registry) lanes(spec *Lanes, depth int) (txn.Selector, []*OptionError) {
 	}
 	// Every depth has a seed of its own: the canary of a lane would otherwise be all or nothing of another's.
 	from, _ := parseSource(spec.By) // as checked
-	l := &lanes{source: from, exact: make(map[string]*rule), seed: mix64(uint64(depth) + 1)}
+	l := &lanes{source: from, exact: make(map[string]*rule), seed: mix64(uint64(depth) + 1), splits: lanesSplit(spec.By, sample)}
 	for i := range spec.Lanes {
 		inner, wrong := r.build(spec.Within, depth+1) // every lane has its own: what they keep is for one list of queues
 		if wrong != nil {

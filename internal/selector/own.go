@@ -3,6 +3,7 @@ package selector
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -22,10 +23,10 @@ type Decode func(into any) error
 // use. It must not change the input. Its reasons are stored and shown: they must not hold values of the request. It
 // refuses a request with txn.Invalid or txn.BrokerUnavailable. What it does wrong is not covered up by another queue: any
 // other error, a panic, or a queue that it was not given becomes an internal error that names it.
+//
+// Ordered kinds take a selector only if it has the method ByShardKey() bool, and this returns true: then it chooses by the
+// shard key alone.
 type Factory func(options Decode) (txn.Selector, error)
-
-// Registry has a user's own types of selectors by name.
-type Registry map[string]Factory
 
 // OptionErrorf says what is wrong at a pointer (RFC 6901) into the options, like /weights/a.
 func OptionErrorf(pointer, format string, args ...any) *OptionError {
@@ -34,19 +35,26 @@ func OptionErrorf(pointer, format string, args ...any) *OptionError {
 
 var ownName = regexp.MustCompile(`^[a-z][a-z0-9_.-]*$`)
 
-// check refuses names that a configuration could not tell from others.
-func (r Registry) check() error {
-	for name, factory := range r {
+// NewRegistry returns the shipped types, and a user's own by their names. It refuses names that a configuration could not
+// tell from others.
+func NewRegistry(own map[string]Factory) (Registry, error) {
+	r := shipped()
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		factory := own[name]
+		_, taken := r.types[name]
 		switch {
 		case !ownName.MatchString(name):
-			return fmt.Errorf("own selector type %q: the name has small letters, digits and . _ - and begins with a letter", name)
-		case slices.Contains(Types(), name):
-			return fmt.Errorf("own selector type %q: this is the name of a shipped type", name)
+			return r, fmt.Errorf("own selector type %q: the name has small letters, digits and . _ - and begins with a letter", name)
+		case taken:
+			return r, fmt.Errorf("own selector type %q: this is the name of a shipped type", name)
 		case factory == nil:
-			return fmt.Errorf("own selector type %q: there is no factory", name)
+			return r, fmt.Errorf("own selector type %q: there is no factory", name)
 		}
+		r.types[name] = selectorType{own: true, build: func(_ Registry, spec Spec, _ int) (txn.Selector, []*OptionError) {
+			return makeOwn(name, factory, spec.Options)
+		}}
 	}
-	return nil
+	return r, nil
 }
 
 // makeOwn calls the factory. Options that it does not read are a mistake: nobody would follow them.
@@ -92,6 +100,14 @@ type own struct {
 }
 
 func (o *own) Name() string { return o.name }
+
+// SplitsKeys goes by the selector's own statement; see Factory.
+func (o *own) SplitsKeys() string {
+	if s, ok := o.inner.(interface{ ByShardKey() bool }); ok && s.ByShardKey() {
+		return ""
+	}
+	return o.name + " does not say that it goes by the shard key alone"
+}
 
 // Select gives the selector a list of its own: one that sorts it would change what everybody else is choosing from.
 func (o *own) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route, error) {

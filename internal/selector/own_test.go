@@ -19,7 +19,11 @@ func (f selectFunc) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route,
 }
 
 func registryOf(f selectFunc) Registry {
-	return Registry{"mine": func(Decode) (txn.Selector, error) { return f, nil }}
+	r, err := NewRegistry(map[string]Factory{"mine": func(Decode) (txn.Selector, error) { return f, nil }})
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 // Whatever an own selector does wrong is told with its name, and never becomes another queue; alone and within lanes.
@@ -100,24 +104,28 @@ func TestOwnSelectors(t *testing.T) {
 func TestRegistryRefuses(t *testing.T) {
 	nothing := func(Decode) (txn.Selector, error) { return nil, nil } //nolint:nilnil // the mistake
 	for _, tt := range []struct {
-		r    Registry
+		r    map[string]Factory
 		spec Spec
 		want string
 	}{
-		{Registry{"hash": nothing}, Spec{}, `own selector type "hash": this is the name of a shipped type`},
-		{Registry{"lanes": nothing}, Spec{}, `own selector type "lanes": this is the name of a shipped type`},
-		{Registry{"My": nothing}, Spec{}, `own selector type "My": the name has small letters, digits and . _ - and begins with a letter`},
-		{Registry{"": nothing}, Spec{}, `own selector type "": the name has small letters, digits and . _ - and begins with a letter`},
-		{Registry{"mine": nil}, Spec{}, `own selector type "mine": there is no factory`},
-		{Registry{"mine": nothing}, Spec{Type: "mine"}, "selector mine: its factory returned no selector"},
-		{Registry{"mine": nothing}, Spec{Type: "yours"}, `/type: selector type "yours" is unknown; there are consistent, hash, java_hash, lanes, mine, queue, round_robin`},
+		{map[string]Factory{"hash": nothing}, Spec{}, `own selector type "hash": this is the name of a shipped type`},
+		{map[string]Factory{"lanes": nothing}, Spec{}, `own selector type "lanes": this is the name of a shipped type`},
+		{map[string]Factory{"My": nothing}, Spec{}, `own selector type "My": the name has small letters, digits and . _ - and begins with a letter`},
+		{map[string]Factory{"": nothing}, Spec{}, `own selector type "": the name has small letters, digits and . _ - and begins with a letter`},
+		{map[string]Factory{"mine": nil}, Spec{}, `own selector type "mine": there is no factory`},
+		{map[string]Factory{"mine": nothing}, Spec{Type: "mine"}, "selector mine: its factory returned no selector"},
+		{map[string]Factory{"mine": nothing}, Spec{Type: "yours"}, `/type: selector type "yours" is unknown; there are consistent, hash, java_hash, lanes, mine, queue, round_robin`},
 		{nil, Spec{OnChange: "stay"}, "/on_change: must be remap or refuse"},
 		{nil, Spec{Type: TypeLanes, Lanes: &Lanes{By: "selector_arg", Within: Spec{OnChange: txn.OnChangeRemap}, Lanes: []Lane{{Name: "a", Queues: ids(0)}}}},
 			"/within/on_change: belongs to the selector around it"},
 		{nil, Spec{Type: TypeLanes, Lanes: &Lanes{By: "selector_arg", Lanes: []Lane{{Name: "a", Queues: ids(0)}, {Name: "a", Queues: ids(1), Match: []string{}}}}},
 			"/lanes/a: there is a lane with this name already"},
 	} {
-		if _, err := tt.r.New(tt.spec); err == nil || err.Error() != tt.want {
+		r, err := NewRegistry(tt.r)
+		if err == nil {
+			_, err = r.New(tt.spec)
+		}
+		if err == nil || err.Error() != tt.want {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}

@@ -6,8 +6,8 @@
 // Selectors keep what they work out of a list of queues. They know a list again by its memory, so a list that was given
 // must not be changed afterwards: another list is another slice.
 //
-// A user's own type of selector is a [Factory] in a [Registry]: its name then stands in a configuration as type, and as
-// within of lanes. The example shows one.
+// A user's own type of selector is a [Factory] in a [Registry]: a configuration can then name it as a type, and within lanes. Users
+// reach it through the module's root package.
 package selector
 
 import (
@@ -33,19 +33,6 @@ const (
 // Default is the type used where the configuration names none.
 const Default = TypeHash
 
-// makers has the shipped types that have no options.
-var makers = map[string]func() txn.Selector{
-	TypeHash: func() txn.Selector { return &hash{reasons: reasons{format: "fnv1a64(shard_key) mod %d = %d"}} },
-	TypeJavaHash: func() txn.Selector {
-		return &javaHash{reasons: reasons{format: "abs(hashCode(shard_key) mod %d) = %d"}}
-	},
-	TypeConsistent: func() txn.Selector {
-		return &consistent{reasons: reasons{format: "rendezvous(shard_key) of %d = %d"}}
-	},
-	TypeQueue:      func() txn.Selector { return named{} },
-	TypeRoundRobin: newRoundRobin,
-}
-
 // Spec says which selector a topic or a kind has.
 type Spec struct {
 	Type     string       // empty: Default
@@ -54,17 +41,46 @@ type Spec struct {
 	Options  Decode       // of a user's own type; nil: none were given
 }
 
+// Registry has the types of selectors that a configuration can name: the shipped ones, and a user's own. The zero Registry has the
+// shipped ones only.
+type Registry struct{ types map[string]selectorType }
+
+// selectorType is how selectors of one type are made.
+type selectorType struct {
+	// build makes a selector that stands within as many lanes as depth says.
+	build func(r Registry, spec Spec, depth int) (txn.Selector, []*OptionError)
+	own   bool // a user's own, which reads its options by itself
+}
+
+// simple is a shipped type without options.
+func simple(new func() txn.Selector) selectorType {
+	return selectorType{build: func(Registry, Spec, int) (txn.Selector, []*OptionError) { return new(), nil }}
+}
+
+// shipped returns a new Registry of the shipped types.
+func shipped() Registry {
+	return Registry{map[string]selectorType{
+		TypeHash: simple(func() txn.Selector { return &hash{reasons: reasons{format: "fnv1a64(shard_key) mod %d = %d"}} }),
+		TypeJavaHash: simple(func() txn.Selector {
+			return &javaHash{reasons: reasons{format: "abs(hashCode(shard_key) mod %d) = %d"}}
+		}),
+		TypeConsistent: simple(func() txn.Selector {
+			return &consistent{reasons: reasons{format: "rendezvous(shard_key) of %d = %d"}}
+		}),
+		TypeQueue:      simple(func() txn.Selector { return named{} }),
+		TypeRoundRobin: simple(newRoundRobin),
+		TypeLanes:      {build: buildLanes},
+	}}
+}
+
 // New returns the selector of the spec, of the shipped types; see Registry.New.
-func New(spec Spec) (txn.Selector, error) { return Registry(nil).New(spec) }
+func New(spec Spec) (txn.Selector, error) { return Registry{}.New(spec) }
 
 // New returns the selector of the spec. Selectors are safe for concurrent use. One that belongs to one topic allocates
-// next to nothing per message: what it works out is kept for one list of queues. An error holds all mistakes of the spec:
-// see OptionErrors.
+// next to nothing per message, because it remembers its results for a list of queues. An error holds all mistakes of the
+// spec: see OptionErrors.
 func (r Registry) New(spec Spec) (txn.Selector, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	s, wrong := r.build(spec, 0)
+	s, wrong := r.orShipped().build(spec, 0)
 	switch spec.OnChange {
 	case "", txn.OnChangeRemap, txn.OnChangeRefuse:
 	default:
@@ -76,28 +92,29 @@ func (r Registry) New(spec Spec) (txn.Selector, error) {
 	return s, nil
 }
 
-// build makes a selector that stands within as many lanes as depth says.
 func (r Registry) build(spec Spec, depth int) (txn.Selector, []*OptionError) {
 	name := cmp.Or(spec.Type, Default)
-	if name == TypeLanes {
-		return r.lanes(spec.Lanes, depth)
+	t, ok := r.types[name]
+	if !ok {
+		return nil, []*OptionError{OptionErrorf("/type", "selector type %q is unknown; there are %s", name, strings.Join(r.Types(), ", "))}
 	}
-	if maker, ok := makers[name]; ok {
-		return maker(), nil
-	}
-	if factory, ok := r[name]; ok {
-		return makeOwn(name, factory, spec.Options)
-	}
-	return nil, []*OptionError{OptionErrorf("/type", "selector type %q is unknown; there are %s", name, strings.Join(r.Types(), ", "))}
+	return t.build(r, spec, depth)
 }
 
-// Types returns the names of the shipped types, sorted.
-func Types() []string { return Registry(nil).Types() }
+// Types returns the names of all types, sorted.
+func (r Registry) Types() []string { return slices.Sorted(maps.Keys(r.orShipped().types)) }
 
-// Types returns the names of all types, the shipped ones too, sorted.
-func (r Registry) Types() []string {
-	names := append(slices.Collect(maps.Keys(makers)), TypeLanes)
-	return slices.Sorted(slices.Values(slices.AppendSeq(names, maps.Keys(r))))
+// Has tells whether there is a type of this name, and whether it is a user's own.
+func (r Registry) Has(name string) (known, own bool) {
+	t, ok := r.orShipped().types[name]
+	return ok, t.own
+}
+
+func (r Registry) orShipped() Registry {
+	if r.types == nil {
+		return shipped()
+	}
+	return r
 }
 
 // OptionError is one mistake in the options of a selector. A configuration's reader adds line and column.

@@ -92,7 +92,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestNoQueueIsAnErrorForEveryType(t *testing.T) {
-	for _, name := range Types() {
+	for _, name := range shipped().Types() {
 		_, err := mustNew(t, name).Select(nil, txn.SelectorInput{ShardKey: "k", Arg: json.RawMessage("0")})
 		if code := txn.CodeOf(err); err == nil || code != txn.CodeBrokerUnavailable {
 			t.Errorf("%s without queues: got %v, want code %s", name, err, txn.CodeBrokerUnavailable)
@@ -154,7 +154,7 @@ func TestKeyedSelectorsDependOnKeyAndQueuesOnly(t *testing.T) {
 
 // One selector serves every goroutine, while its list of queues changes.
 func TestSelectorsAreSafeForConcurrentUse(t *testing.T) {
-	for _, name := range Types() {
+	for _, name := range shipped().Types() {
 		s := mustNew(t, name)
 		var wg sync.WaitGroup
 		for worker := range 4 {

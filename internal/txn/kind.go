@@ -56,3 +56,10 @@ type Schema interface {
 	// Document returns the JSON Schema itself, for clients.
 	Document() json.RawMessage
 }
+
+// Parser is a Schema that also reads payloads, so that the local transaction need not read them again. Parse is true only for
+// a payload that is valid; Validate then is not asked.
+type Parser interface {
+	Schema
+	Parse(payload json.RawMessage) (value any, ok bool)
+}

@@ -179,6 +179,7 @@ type Request struct {
 	Properties  map[string]string
 	Traceparent string
 	Header      func(name string) string // of the HTTP request, for selectors; nil: there is none
+	Parsed      any                      // what the kind's Parser made of the payload; nil without one
 }
 
 // NoHalf is what stands in a row for the offsets of a half message that there is not.

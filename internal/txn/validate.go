@@ -41,6 +41,12 @@ func (r *Request) validate(kind *Kind) error {
 	if len(errs) > 0 {
 		return Invalid(errs...)
 	}
+	if parser, ok := kind.Schema.(Parser); ok {
+		if r.Parsed, ok = parser.Parse(r.Payload); ok {
+			return nil
+		}
+		r.Parsed = nil
+	}
 	if kind.Schema != nil {
 		if wrong := kind.Schema.Validate(r.Payload); len(wrong) > 0 {
 			for i := range wrong {

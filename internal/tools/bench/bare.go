@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc"
 	"github.com/txsvc/txsvc/internal/orders"
 )
 
@@ -61,7 +61,7 @@ func insertOrder(r *http.Request, pool *pgxpool.Pool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := orders.Handler{}.Plan(localtx.Input{ID: id.String(), ShardKey: request.ShardKey, Payload: request.Payload})
+	plan, err := orders.Handler{}.Plan(txsvc.Input{ID: id.String(), ShardKey: request.ShardKey, Payload: request.Payload})
 	if err != nil {
 		return nil, err
 	}
@@ -74,5 +74,5 @@ func insertOrder(r *http.Request, pool *pgxpool.Pool) ([]byte, error) {
 	if err := pool.SendBatch(r.Context(), batch).Close(); err != nil {
 		return nil, err
 	}
-	return plan.Result, nil
+	return plan.Result.(json.RawMessage), nil //nolint:forcetypeassert // as the handler makes it
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/txsvc/txsvc/internal/config"
+	"github.com/txsvc/txsvc/internal/selector"
 )
 
 // TestCompose checks docker-compose.yml as Compose itself reads it: it is loaded, what it refers to exists, its
@@ -76,7 +77,7 @@ func checkKinds(t *testing.T, project *types.Project) {
 			t.Fatal(err)
 		}
 	}
-	file, err := config.Load(filepath.Join(dir, *project.Services["txsvc"].Environment["TXSVC_CONFIG"]))
+	file, err := config.Load(filepath.Join(dir, *project.Services["txsvc"].Environment["TXSVC_CONFIG"]), selector.Registry{})
 	if err != nil {
 		t.Fatal(err)
 	}
