@@ -1,8 +1,10 @@
 package config_test
 
 import (
+	"bytes"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,13 +28,18 @@ func blocks(t *testing.T, page, language string) []string {
 	return list
 }
 
-// byRegion stands for the selector of the example, whose Go is compiled where it is.
-var byRegion = registry(map[string]selector.Factory{"by_region": func(options selector.Decode) (txn.Selector, error) {
+// geo stands for the selector of examples/custom, which is a module of its own.
+var geo = registry(map[string]selector.Factory{"geo": func(options selector.Decode) (txn.Selector, error) {
 	var o struct {
-		Regions map[string]int `yaml:"regions"`
+		Regions map[string][]int `yaml:"regions"`
 	}
-	return ownSelector{}, options(&o)
+	return keyed{}, options(&o)
 }})
+
+// keyed states that it goes by the shard key alone.
+type keyed struct{ ownSelector }
+
+func (keyed) ByShardKey() bool { return true }
 
 // The kinds in README.md and docs/configuration.md are read without a warning.
 func TestPagesWithKinds(t *testing.T) {
@@ -42,19 +49,18 @@ func TestPagesWithKinds(t *testing.T) {
 			t.Errorf("%s: got %d examples, want 1", page, len(examples))
 		}
 		for _, text := range examples {
-			if file, err := config.Parse("kinds.yaml", []byte(text), os.DirFS(".")); err != nil || len(file.Warnings) > 0 {
+			if file, err := config.Parse("kinds.yaml", []byte(text), os.DirFS("."), selector.Registry{}); err != nil || len(file.Warnings) > 0 {
 				t.Errorf("%s: got the error %v and the warnings %v, want none", page, err, file)
 			}
 		}
 	}
 }
 
-// What the page about routing shows is what the service reads, without a warning.
-func TestRoutingPage(t *testing.T) {
-	const page = "../../docs/routing.md"
-	examples := blocks(t, page, "yaml")
-	if len(examples) < 5 {
-		t.Errorf("got %d examples, want at least 5", len(examples))
+// The service reads the examples of the pages about routing and users' own code without a warning.
+func TestPagesWithSelectors(t *testing.T) {
+	examples := slices.Concat(blocks(t, "../../docs/routing.md", "yaml"), blocks(t, ownCode, "yaml"))
+	if len(examples) < 6 {
+		t.Errorf("got %d examples, want at least 6", len(examples))
 	}
 	for _, text := range examples {
 		whole := text
@@ -62,20 +68,30 @@ func TestRoutingPage(t *testing.T) {
 			topic := regexp.MustCompile(`(?m)^  (\w+):`).FindStringSubmatch(text)[1]
 			whole += "kinds:\n  any:\n    topic: " + topic + "\n    local: {handler: h}\n"
 		}
-		file, err := config.Parse("routing.md", []byte(whole), nil, byRegion)
+		file, err := config.Parse("kinds.yaml", []byte(whole), nil, geo)
 		if err != nil {
 			t.Errorf("%v\n%s", err, whole)
 		} else if len(file.Warnings) > 0 {
 			t.Errorf("got the warnings %v\n%s", file.Warnings, whole)
 		}
 	}
-	source, err := os.ReadFile("../selector/example_test.go")
-	if err != nil {
-		t.Fatal(err)
+}
+
+const ownCode = "../../docs/own-code.md"
+
+// The page about users' own code shows the code and the configuration of examples/custom.
+func TestOwnCodePageShowsTheExample(t *testing.T) {
+	var sources []byte
+	for _, name := range []string{"main.go", "deposit.go", "transfer.go", "geo.go", "custom.yaml"} {
+		text, err := os.ReadFile("../../examples/custom/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, text...)
 	}
-	for _, text := range blocks(t, page, "go") {
-		if !strings.Contains(string(source), text) {
-			t.Errorf("the example in Go is not the one that is compiled:\n%s", text)
+	for _, text := range append(blocks(t, ownCode, "go"), blocks(t, ownCode, "yaml")[0]) {
+		if !bytes.Contains(sources, []byte(text)) {
+			t.Errorf("the example is not that of examples/custom:\n%s", text)
 		}
 	}
 }

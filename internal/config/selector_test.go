@@ -163,6 +163,7 @@ var ownTypes = registry(map[string]selector.Factory{
 		}
 		return ownSelector{}, errors.Join(wrong...)
 	},
+	"by_key":  func(selector.Decode) (txn.Selector, error) { return keyed{}, nil },
 	"strange": func(selector.Decode) (txn.Selector, error) { return ownSelector{}, nil },
 	"panics":  func(selector.Decode) (txn.Selector, error) { panic("no") },
 })
@@ -191,7 +192,7 @@ func TestParseOwnSelectors(t *testing.T) {
 		{"without options", "type: strange", ""},
 		{"within lanes", "type: lanes\nby: selector_arg\nlanes: {default: {queues: [0]}}\nwithin: {type: by_weight, weights: {a: 1}}", ""},
 		{"within lanes, by name", "type: lanes\nby: selector_arg\nlanes: {default: {queues: [0]}}\nwithin: strange", ""},
-		{"unknown", "type: by_wight", `9:13: .type: selector type "by_wight" is unknown; there are by_weight, consistent, hash, java_hash, lanes, panics, queue, round_robin, strange`},
+		{"unknown", "type: by_wight", `9:13: .type: selector type "by_wight" is unknown; there are by_key, by_weight, consistent, hash, java_hash, lanes, panics, queue, round_robin, strange`},
 		{"unknown option", "type: by_weight\nwait: {a: 1}", `10:7: : selector by_weight: unknown field "wait"`},
 		{"unknown option in depth", "type: by_weight\nweights: {a: 1}\nnested: {deep: 1}", `11:16: : selector by_weight: unknown field "deep"`},
 		{"option of another type", "type: by_weight\nweights:\n  a: many", `11:12: : selector by_weight: must be int, not string`},
@@ -217,6 +218,23 @@ func TestParseOwnSelectors(t *testing.T) {
 			}
 			assertMistakes(t, err, tt.spec, tt.want)
 		})
+	}
+}
+
+// An ordered kind takes a user's selector that states that it goes by the shard key alone, and no other.
+func TestOrderWithAnOwnSelector(t *testing.T) {
+	for selectorType, want := range map[string]string{
+		"by_key":  "",
+		"strange": "kinds.yaml:3:14: kinds.a.ordered: needs a selector that keeps a shard key in one queue; strange does not say that it goes by the shard key alone",
+	} {
+		text := "kinds:\n  a:\n    ordered: true\n    topic: t\n    local: {handler: h}\n    selector: {type: " + selectorType + "}\n"
+		got := ""
+		if _, err := config.Parse("kinds.yaml", []byte(text), schemas, ownTypes); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", selectorType, got, want)
+		}
 	}
 }
 
