@@ -11,10 +11,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Class is what one answer says, or why there is none.
+// Class is the meaning of one answer, or the reason why there is none.
 type Class uint8
 
-// The classes of answers. What each of them claims is told in claims.go.
+// The classes of answers. See claims.go for the claims of each.
 const (
 	Committed           Class = iota + 1 // 201, or 200 to a GET: state committed
 	Rejected                             // 422 rejected; or GET: rolled_back, rejected
@@ -51,7 +51,7 @@ func (c Class) String() string {
 	return "?"
 }
 
-// Purpose is why a request was made.
+// Purpose is the purpose of a request.
 type Purpose uint8
 
 // The purposes of requests.
@@ -63,7 +63,7 @@ const (
 
 var purposeNames = []string{"POST", "POST of another request", "GET"}
 
-// Answer is one answer, as far as it is compared.
+// Answer has the parts of one answer that are compared.
 type Answer struct {
 	Class     Class
 	Purpose   Purpose
@@ -79,12 +79,12 @@ type Answer struct {
 	Detail    string   // of refusals and faults, for people; not kept
 }
 
-// definite tells whether the answer ends the trying: it will not change any more.
+// definite reports whether the answer will not change any more, so that the request need not be repeated.
 func (a *Answer) definite() bool {
 	return slices.Contains([]Class{Committed, Rejected, Mismatch, Refused, Malformed}, a.Class)
 }
 
-// body is what is read of an answer: a transaction or a problem document.
+// body has the fields of an answer that are read: of a transaction or a problem document.
 type body struct {
 	ID       string  `json:"id"`
 	Kind     *string `json:"kind"`
@@ -179,7 +179,7 @@ var ofCodes = map[string]Class{
 	"broker_unavailable": BrokerUnavailable, "database_unavailable": DatabaseUnavailable, "internal": Internal, "not_found": NotFound,
 }
 
-// ofStatuses are the statuses with which a code may come.
+// ofStatuses has the statuses with which a code may come.
 var ofStatuses = map[Class][]uint16{
 	Rejected: {422}, Mismatch: {422}, Conflict: {409}, Refused: {400, 404, 405, 413, 415, 422}, Overloaded: {429, 503},
 	BrokerUnavailable: {503}, DatabaseUnavailable: {503}, Internal: {500}, NotFound: {404},
@@ -192,7 +192,7 @@ func (a *Answer) problem(b *body) {
 	}
 	switch {
 	case a.Class == 0, a.Class == NotFound && a.Purpose != Get:
-		a.Class = OtherStatus // no answer of the service: it claims nothing
+		a.Class = OtherStatus // not an answer of the service, so it claims nothing
 	case !slices.Contains(ofStatuses[a.Class], a.Status):
 		a.Class = Malformed
 	case a.Class == Rejected:
@@ -200,7 +200,7 @@ func (a *Answer) problem(b *body) {
 	}
 }
 
-// said is what an answer about a committed transaction says.
+// said returns the content of an answer about a committed transaction.
 func (b *body) said() *saying {
 	s := &saying{texts: [sayTexts]string{sayKind: deref(b.Kind), sayShardKey: deref(b.ShardKey), sayTopic: deref(b.Topic), sayTag: deref(b.Tag)}}
 	s.setResult(b.Result)
@@ -248,7 +248,7 @@ func hashOf(texts ...string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// messageID packs RocketMQ's 32 hexadecimal digits; another form is hashed.
+// messageID packs RocketMQ's 32 hexadecimal digits, and hashes ids of another form.
 func messageID(text string) (id [16]byte) {
 	if raw, err := hex.DecodeString(text); err == nil && len(raw) == len(id) {
 		copy(id[:], raw)

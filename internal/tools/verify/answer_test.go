@@ -55,7 +55,7 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// TestContent: what an answer says hashes like the row that says the same, and any difference is seen.
+// TestContent: an answer has the same hash as a row with the same content, and any difference changes the hash.
 func TestContent(t *testing.T) {
 	want := readAnswer("v-1", Post, 201, []byte(answered)).Content
 	created := time.Date(2024, 5, 17, 9, 30, 0, 104211000, time.UTC)
@@ -136,7 +136,7 @@ func TestLoadIsChecked(t *testing.T) {
 	}
 }
 
-// TestTargets: turns are taken, and a replica that answers nothing is passed over.
+// TestTargets: replicas take turns, and one that does not answer is passed over.
 func TestTargets(t *testing.T) {
 	targets, err := newTargets([]string{"http://a:1/", "http://b:2", "https://c"}, 9)
 	if err != nil {

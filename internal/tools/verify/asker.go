@@ -10,12 +10,12 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// asker gets rows with GET, where there is no database to be read. It sees what was sent only.
+// asker gets rows with GET when there is no database to read. It sees only transactions that were sent.
 type asker struct{ run *Run }
 
 var errNoSource = errors.New("rows cannot be read: neither a database nor a base URL is given")
 
-// atOnce is how many are asked for at a time.
+// atOnce bounds the GETs at a time.
 const atOnce = 16
 
 func (a *asker) scan(ctx context.Context, handle func(*Row)) error {
@@ -62,7 +62,7 @@ func (a *asker) find(ctx context.Context, ids []string, handle func(*Row)) error
 	return context.Cause(ctx)
 }
 
-// one returns nil where there is no row.
+// one returns nil when there is no row.
 func (a *asker) one(ctx context.Context, id string) (row *Row, err error) {
 	r := a.run
 	err = retry(ctx, r.options.Settle, func(ctx context.Context) error {
@@ -111,7 +111,7 @@ func rowOf(text []byte) (*Row, error) {
 
 var errNotCounted = errors.New("a replica cannot read what is pending")
 
-// pending cannot be counted without the database; what the replicas say of it, over all runs, comes with their metrics.
+// pending reads the replicas' metrics, because it cannot count without the database. They count all runs.
 func (a *asker) pending(ctx context.Context) (int, error) {
 	r := a.run
 	if r.targets == nil {

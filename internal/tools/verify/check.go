@@ -8,31 +8,31 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// checker compares what was answered, what the rows say, and what is visible. It is fed with rows and messages, and then
-// judges. It is not safe for concurrent use.
+// checker compares answers, rows and visible messages. It takes all rows and messages, and then judges. It is not safe
+// for concurrent use.
 type checker struct {
 	plan    *plan
 	journal *journal
 	found   *findings
-	// wrong says what is wrong with a transaction's content, for the first ones.
+	// wrong says, for the first transactions, how their content is wrong.
 	wrong map[uint32]string
-	// rows has what those rows say, of the first ones, that say something else than an answer.
+	// rows has the content of the first rows that differ from an answer.
 	rows map[uint32]*saying
 	// Of kinds whose body is the result: hashes of the results in rows and of the bodies in messages.
 	results, bodies map[uint32]uint64
 
-	maybe    bool // not all queues could be read: what is not seen may be visible
-	rowsOnly bool // rows could not all be read: what has no row may have one
+	maybe    bool // not all queues could be read, so a message that was not seen may be visible
+	rowsOnly bool // not all rows could be read, so a missing row may exist
 	unproved struct{ lost, ghosts, answers uint64 }
 	kinds    []kindCount
 }
 
-// kindCount is what is counted per kind.
+// kindCount has the counts of one kind.
 type kindCount struct {
 	posted, committed, rejected, visible uint64
 	ordered                              bool
 	violations                           uint64
-	table                                string // whose rows were taken; empty: none were
+	table                                string // whose rows were read; empty: none
 	inversions, splitKeys, noLine        uint64
 }
 
@@ -47,10 +47,10 @@ func newChecker(p *plan, j *journal) *checker {
 	return c
 }
 
-// anyRow is all that a row can say.
+// anyRow has all flags that a row can set.
 const anyRow = rowSeen | rowCommitted | rowRejected | rowAbandoned | rowPending | rowUnknown
 
-// row takes a row. The same row may come again, when it may have changed.
+// row takes a row. It may take the same row again, because rows change.
 func (c *checker) row(r *Row) {
 	n, ok := c.plan.number(r.ID)
 	if !ok {
@@ -84,7 +84,7 @@ func (c *checker) committedRow(n uint32, f *fact, r *Row) {
 	}
 	c.compareAnswers(n, f, r)
 	id := messageID(r.MessageID)
-	f.queue, f.messageID = c.journal.queue(r.queue()), hashOf(string(id[:])) // what messages are held to
+	f.queue, f.messageID = c.journal.queue(r.queue()), hashOf(string(id[:])) // messages are compared with these
 	t := c.plan.transaction(n)
 	k := &c.plan.kinds[t.kind]
 	if k.BodyResult {
@@ -100,7 +100,7 @@ func (c *checker) committedRow(n uint32, f *fact, r *Row) {
 	}
 }
 
-// compareAnswers holds what answers said against the row.
+// compareAnswers compares the answers with the row.
 func (c *checker) compareAnswers(n uint32, f *fact, r *Row) {
 	if !f.flags.has(saidCommitted) || f.flags.has(rowDiffers) {
 		return
@@ -124,7 +124,7 @@ func (c *checker) differs(n uint32, f *fact, row *saying, what string) {
 	c.remember(n, "answer and row differ in "+what)
 }
 
-// expect notes content that is not what was sent.
+// expect notes content that differs from what was sent.
 func (c *checker) expect(n uint32, f *fact, what, got, want string) {
 	if got != want {
 		f.flags |= wrongContent
@@ -132,10 +132,10 @@ func (c *checker) expect(n uint32, f *fact, what, got, want string) {
 	}
 }
 
-// mostRemembered bounds of how many transactions details are kept.
+// mostRemembered bounds the number of transactions with details.
 const mostRemembered = 10_000
 
-// remember keeps a detail for the report: as much as it can show, where only some are wrong.
+// remember stores a detail for the report, up to the bound.
 func (c *checker) remember(n uint32, detail string) {
 	if before, ok := c.wrong[n]; ok && len(before) < 500 {
 		c.wrong[n] = before + "; " + detail
@@ -144,7 +144,7 @@ func (c *checker) remember(n uint32, detail string) {
 	}
 }
 
-// message takes one message. Each comes once, those of a queue in their order.
+// message takes one message. Each message comes once, and those of a queue in their order.
 func (c *checker) message(m *Message) {
 	n, ok := c.plan.number(m.transactionID())
 	if !ok {
@@ -199,10 +199,10 @@ func firstDifference(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// jsonHash is the same for JSON that means the same.
+// jsonHash returns the same hash for JSON texts with the same meaning.
 func jsonHash(text []byte) uint64 {
 	value := jsontext.Value(bytes.Clone(text))
-	_ = value.Canonicalize() // what is no JSON stays as it is
+	_ = value.Canonicalize() // other text stays unchanged
 	return hashOf(string(value))
 }
 
@@ -213,7 +213,7 @@ func (c *checker) change(id string) {
 	}
 }
 
-// halfDone are transactions whose row and business change do not agree.
+// halfDone returns the transactions whose row and business change do not agree.
 func (c *checker) halfDone() (list []uint32) {
 	c.journal.facts.each(func(n uint32, f *fact) {
 		if c.isHalfDone(n, f) {
@@ -227,7 +227,7 @@ func (c *checker) isHalfDone(n uint32, f *fact) bool {
 	return c.kinds[c.plan.transaction(n).kind].table != "" && f.flags.has(rowCommitted) != f.flags.has(changed)
 }
 
-// suspects are transactions that look lost, like ghosts, or pending. Their rows, or their messages, may have come after
+// suspects returns transactions that look lost, like ghosts, or pending. Their rows or messages may have come after
 // they were looked for.
 func (c *checker) suspects() (list []uint32) {
 	c.journal.facts.each(func(n uint32, f *fact) {
@@ -238,7 +238,7 @@ func (c *checker) suspects() (list []uint32) {
 	return list
 }
 
-// judge decides about each transaction. It is called once, when all rows and messages have been taken.
+// judge decides about each transaction. Call it once, after all rows and messages.
 func (c *checker) judge() {
 	c.journal.facts.each(func(n uint32, f *fact) {
 		t := c.plan.transaction(n)
@@ -330,7 +330,7 @@ func (c *checker) findMany(class string, count uint64, n uint32, detail string) 
 	c.found.add(class, count, n, c.plan.id(n), detail)
 }
 
-// describe says in words what is known of row and messages.
+// describe describes row and messages in words.
 func (c *checker) describe(f *fact) string {
 	row := "no row"
 	switch {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestEachFaultIsFound breaks one thing at a time. What is right must not be found, either.
+// TestEachFaultIsFound breaks one thing at a time. It also checks that nothing is found where everything is right.
 func TestEachFaultIsFound(t *testing.T) {
 	one := func(classes ...string) map[string]uint64 {
 		m := make(map[string]uint64)
@@ -84,7 +84,7 @@ func TestEachFaultIsFound(t *testing.T) {
 			s.changes = append(s.changes, s.plan.id(sceneSize+5))
 		}, want: one(HalfDone, Unsent)},
 
-		// Where it is, and what it is.
+		// The queue, and the content.
 		"another queue": {story: func(s *scene) {
 			s.say(victim, s.committed(victim))
 			s.msgs[victim].Queue = "broker-a:99"
@@ -282,7 +282,7 @@ func TestEachFaultIsFound(t *testing.T) {
 	}
 }
 
-// broken answers truly, and has a message that is changed.
+// broken answers truly, and changes the message.
 func broken(change func(*Message)) func(*scene) {
 	return func(s *scene) {
 		s.say(victim, s.committed(victim))
@@ -290,7 +290,7 @@ func broken(change func(*Message)) func(*scene) {
 	}
 }
 
-// TestRowsThatComeAgain: a row that was not there at the first look, or has changed since, counts as it is now.
+// TestRowsThatComeAgain: a row that was missing at the first look, or has changed since, counts as it is now.
 func TestRowsThatComeAgain(t *testing.T) {
 	s := newScene(t, nil)
 	s.say(victim, s.committed(victim))
@@ -320,7 +320,7 @@ func TestRowsThatComeAgain(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotReadIsNoViolation: without all rows and queues, what is missing is not held against the service.
+// TestWhatWasNotReadIsNoViolation: when not all rows and queues could be read, missing ones are no violation.
 func TestWhatWasNotReadIsNoViolation(t *testing.T) {
 	s := newScene(t, nil)
 	s.say(victim, s.committed(victim))

@@ -1,7 +1,6 @@
 package verify
 
-// judgeAnswers holds each claim that was made about a transaction against its row and its messages. What each answer
-// claims:
+// judgeAnswers compares each claim about a transaction with its row and its messages. The claims of each answer:
 //
 //	201, GET committed      the row is committed for good, with this kind, key, topic, tag, queue, message id, route, result and times
 //	… "delivered"           the message is visible, in that queue
@@ -50,7 +49,7 @@ func (c *checker) judgeAnswers(n uint32, f *fact, t transaction) {
 	}
 }
 
-// falseAnswer reports one, unless it rests on a row or a message that may only not have been read.
+// falseAnswer reports a false answer, unless the row or message that it needs may just not have been read.
 func (c *checker) falseAnswer(n uint32, f *fact, class, detail string) {
 	needsRow := class == FalseCommitted || class == FalseNotKept
 	if needsRow && c.rowsOnly && !f.flags.has(rowSeen) || class == FalseDelivered && c.maybe {

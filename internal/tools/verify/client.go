@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// client sends requests. Each is sent once: what is repeated is repeated by the load, and noted.
+// client sends each request once. Only the load repeats requests, because each one is noted.
 type client struct {
 	http    *http.Client
 	header  http.Header
@@ -35,8 +35,8 @@ func newClient(p *plan, header http.Header, timeout time.Duration, concurrency i
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// post sends the transaction's request, or another one with its id, and returns what came of it. With hangUp at least 0
-// the client leaves so long after it has sent all.
+// post sends the transaction's request, or another one with its id, and returns the answer. If hangUp is not negative,
+// the client hangs up that long after it has sent everything.
 func (c *client) post(ctx context.Context, to *target, t transaction, purpose Purpose, hangUp time.Duration) Answer {
 	k := &c.plan.kinds[t.kind]
 	path, withKind := "/v1/transactions", true
@@ -64,8 +64,8 @@ func (c *client) post(ctx context.Context, to *target, t transaction, purpose Pu
 	return read
 }
 
-// turn decides in which of the ways that mean the same the request is made: at the kind's path or not, its id in the body
-// or in the header.
+// turn picks one of the equivalent forms of the request: at the kind's path or not, with the id in the body or in the
+// header.
 func (p *plan) turn(t transaction, to *target) uint64 { return t.dice>>8 + uint64(to.index) }
 
 // get asks for the transaction.
@@ -83,10 +83,10 @@ func (c *client) get(ctx context.Context, to *target, id string) (Answer, []byte
 	return read, text
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer bounds the bytes that are read of an answer.
 const maxAnswer = 16 << 20
 
-// exchange returns status 0 with the reason in the answer, or what was answered.
+// exchange returns status and body of the answer. Without an answer, the status is 0 and the Answer has the reason.
 func (c *client) exchange(request *http.Request, to *target, purpose Purpose, hangUp time.Duration) (int, []byte, Answer) {
 	to.busy.Add(1)
 	defer to.busy.Add(-1)
@@ -123,8 +123,8 @@ var (
 	errHungUp  = errors.New("hung up, as planned")
 )
 
-// classOfError tells what can be said of a request without an answer. Only a connection that was never made is certain
-// to have carried nothing.
+// classOfError returns the class of a request without an answer. Only a connection that was never made has certainly
+// carried nothing.
 func classOfError(ctx context.Context, err error) Class {
 	dialing, ok := errors.AsType[*net.OpError](err)
 	switch {

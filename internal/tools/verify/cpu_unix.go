@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used until now, in all its threads.
+// cpuTime returns the CPU time of all threads of this process until now.
 func cpuTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

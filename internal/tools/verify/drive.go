@@ -30,8 +30,8 @@ type driver struct {
 // errAnchors means that the orders which others refer to could not be posted.
 var errAnchors = errors.New("not all of the first orders, to which others refer, were committed")
 
-// run posts until the count, the duration or ctx ends. What is under way then is finished: within RetryFor, or, when ctx
-// has ended, with the request that is under way.
+// run posts until the count, the duration or ctx ends. Then it finishes the open transactions: within RetryFor, or with
+// their present request if ctx has ended.
 func (d *driver) run(ctx context.Context) error {
 	ctx, d.stop = context.WithCancel(ctx)
 	defer d.stop()
@@ -85,7 +85,7 @@ func (d *driver) workers(ctx context.Context, last uint32, until time.Time) {
 	d.next.Store(min(d.next.Load(), last))
 }
 
-// due waits until it is time for the transaction, where a rate is given.
+// due waits until the transaction's time has come, if there is a rate.
 func (d *driver) due(ctx context.Context, begin time.Time, index uint32) bool {
 	if d.load.Rate == 0 {
 		return true
@@ -97,7 +97,7 @@ func (d *driver) due(ctx context.Context, begin time.Time, index uint32) bool {
 	return true
 }
 
-// transact sends one transaction in the way that it is to be sent.
+// transact sends one transaction in the way that the plan says.
 func (d *driver) transact(ctx context.Context, n uint32) {
 	t := d.plan.transaction(n)
 	switch t.play {
@@ -128,7 +128,7 @@ func (d *driver) transact(ctx context.Context, n uint32) {
 	}
 }
 
-// longestHangUp is after the request was sent; about what an answer takes.
+// longestHangUp counts from the sent request. An answer takes about as long.
 const longestHangUp = 20 * time.Millisecond
 
 // hangUp leaves before the answer. Every second time the client comes back with the same id.
@@ -149,8 +149,8 @@ func (d *driver) hangUp(ctx context.Context, t transaction) {
 
 func (d *driver) insist(ctx context.Context, t transaction) Class { return d.insistOn(ctx, t, Post) }
 
-// insistOn sends the same request until it gets an answer that will not change, as a client should: to whichever replica
-// is next, with growing pauses. After an answer "unknown" it asks as often as it posts.
+// insistOn sends the same request until it gets an answer that will not change, as a client should: to the next replica
+// each time, with growing pauses. After an answer "unknown" it sends as many GETs as POSTs.
 func (d *driver) insistOn(ctx context.Context, t transaction, purpose Purpose) Class {
 	begin := time.Now()
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
@@ -174,7 +174,7 @@ func (d *driver) insistOn(ctx context.Context, t transaction, purpose Purpose) C
 	}
 }
 
-// once sends one request and journals it with its answer.
+// once sends one request, and writes it with its answer into the journal.
 func (d *driver) once(ctx context.Context, t transaction, purpose Purpose, hangUp time.Duration) Answer {
 	to := d.target()
 	clock := d.journal.sent(t.n, purpose, to.index)
@@ -189,7 +189,7 @@ func (d *driver) target() *target {
 	return to
 }
 
-// ask sends one GET; what it says counts like any other answer.
+// ask sends one GET. Its answer counts like any other.
 func (d *driver) ask(ctx context.Context, t transaction) Answer {
 	to := d.target()
 	clock := d.journal.sent(t.n, Get, to.index)
@@ -198,7 +198,7 @@ func (d *driver) ask(ctx context.Context, t transaction) Answer {
 	return a
 }
 
-// note stops a load that makes no sense: the service refuses what is posted.
+// note stops the load when the service refuses the requests as wrong, because then the load makes no sense.
 func (d *driver) note(t transaction, a *Answer) {
 	if a.Class != Refused && a.Class != Malformed {
 		return

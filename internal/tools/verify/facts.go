@@ -1,9 +1,9 @@
 package verify
 
-// fact is what is known of one transaction: what was asked and answered, and later its row and its messages. There are
-// millions of them.
+// fact has the observations of one transaction: requests and answers, and later its row and its messages. It is small
+// because there are millions.
 type fact struct {
-	messageID uint64 // hash of the first one that an answer said is committed
+	messageID uint64 // hash of the first one in an answer "committed"
 	content   uint64 // of the first such answer, or of the first rejection
 	key       uint64 // hash of the first message's id
 	offset    int64  // of the first message, in its queue
@@ -19,7 +19,7 @@ type fact struct {
 	perhaps   uint8 // answers, or none, that leave open whether the request has committed
 }
 
-// flags are what was observed of a transaction.
+// flags are observations of a transaction.
 type flags uint32
 
 const (
@@ -32,7 +32,7 @@ const (
 	saidMalformed
 	otherExecuted // the other request was not refused
 	otherRefused
-	goneAfterCommit // a GET did not find what was answered to be committed before
+	goneAfterCommit // a GET did not find a transaction that an earlier answer called committed
 	differentAnswer
 	differentQueue
 	differentMessage
@@ -41,7 +41,7 @@ const (
 	rowRejected
 	rowAbandoned
 	rowPending
-	rowUnknown   // the row's place is taken by "unknown"
+	rowUnknown   // "unknown" stands for the row
 	askedUnknown // GET says "unknown", at the very end
 	askedGone    // GET says that it never committed, at the very end
 	rowDiffers   // from an answer
@@ -61,7 +61,7 @@ func addSaturated(n *uint8) {
 	}
 }
 
-// facts are all transactions, by number, in blocks, so that growing copies nothing.
+// facts has all transactions by number. It grows by blocks, so that nothing is copied.
 type facts struct {
 	blocks []*[factsPerBlock]fact // nil: none of them is known
 	count  uint32                 // one more than the highest number
@@ -69,7 +69,7 @@ type facts struct {
 
 const factsPerBlock = 1 << 12
 
-// at returns the fact of n, which is made when it is new.
+// at returns the fact of n, and makes it when it is new.
 func (f *facts) at(n uint32) *fact {
 	block := int(n / factsPerBlock)
 	for block >= len(f.blocks) {
@@ -82,7 +82,7 @@ func (f *facts) at(n uint32) *fact {
 	return &f.blocks[block][n%factsPerBlock]
 }
 
-// each calls handle for all that is known of, in order.
+// each calls handle for all known transactions, in order.
 func (f *facts) each(handle func(n uint32, f *fact)) {
 	for i, block := range f.blocks {
 		if block == nil {
@@ -96,7 +96,7 @@ func (f *facts) each(handle func(n uint32, f *fact)) {
 	}
 }
 
-// request notes that one is about to be sent. clock counts requests and answers, in the order in which they happened.
+// request notes a request that is about to be sent. clock counts requests and answers in their order.
 func (f *fact) request(purpose Purpose, clock uint32) {
 	if purpose != Post {
 		return
@@ -107,8 +107,7 @@ func (f *fact) request(purpose Purpose, clock uint32) {
 	addSaturated(&f.open)
 }
 
-// answer notes what was answered to a request that was sent at that clock. docs/verify.md has the same table for
-// people.
+// answer notes the answer to a request that was sent at that clock. docs/verify.md has the same table for people.
 func (f *fact) answer(a *Answer, queue uint16, clock, sent uint32) {
 	if a.Purpose == Post && f.open > 0 {
 		f.open--
@@ -141,8 +140,8 @@ func (f *fact) answer(a *Answer, queue uint16, clock, sent uint32) {
 	}
 }
 
-// mayHaveCommitted tells of which requests it is not known whether they have committed: the service did not say, or did
-// not get to say.
+// mayHaveCommitted reports whether the answer leaves open if its request has committed: the service did not know, or
+// its answer did not arrive.
 func mayHaveCommitted(c Class) bool {
 	switch c {
 	case Unknown, Prepared, Conflict, Internal, OtherStatus, Broken, TimedOut, HungUp, Malformed:
@@ -173,7 +172,7 @@ func (f *fact) saysCommitted(a *Answer, queue uint16, clock uint32) {
 	}
 }
 
-// says keeps the content of the first final answer, and notes when another differs.
+// says stores the content of the first final answer, and notes when another answer differs.
 func (f *fact) says(what flags, content uint64) {
 	const final = saidCommitted | saidRejected
 	if f.flags.any(final) && f.content != content {
@@ -185,7 +184,7 @@ func (f *fact) says(what flags, content uint64) {
 	f.flags |= what
 }
 
-// other notes what was answered to another request with the id, which is sent once the first is decided.
+// other notes the answer to another request with the id. That request is sent once the first is decided.
 func (f *fact) other(a *Answer) {
 	switch a.Class {
 	case Mismatch:

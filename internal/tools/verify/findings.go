@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// The classes of violations: the names that reports use. They are stable.
+// The classes of violations, by the names in reports. The names are stable.
 const (
 	Lost         = "lost"          // committed, and not visible
-	Doubled      = "doubled"       // visible more than once; counted are the extra copies
+	Doubled      = "doubled"       // visible more than once; the extra copies count
 	Ghost        = "ghost"         // visible, and not committed
 	WrongQueue   = "wrong_queue"   // visible in another queue or topic than row and answers say
 	WrongContent = "wrong_content" // body, tag, keys, shard key, kind or property are not what was sent
@@ -24,12 +24,12 @@ const (
 	FalseDelivered     = "delivered_not_visible"           // said delivered; no message is visible
 	FalseContradiction = "contradiction"                   // two answers about one id differ
 	FalseTwice         = "executed_twice"                  // two answers each say that their own request has committed
-	FalseGone          = "not_found_after_committed"       // GET did not find what was answered to be committed before
+	FalseGone          = "not_found_after_committed"       // GET did not find a transaction that an earlier answer called committed
 	FalseOther         = "other_request_accepted"          // another request with the id was not refused
-	FalseMismatch      = "mismatch_without_other_request"  // the first request of an id was told that there was another
+	FalseMismatch      = "mismatch_without_other_request"  // said 422 mismatch to the first request of an id
 	FalseUnknown       = "unknown_unresolved"              // 202, and still unknown after everything has settled
 	FalseNotRejected   = "committed_though_to_be_rejected" // a request that the local transaction has to refuse was committed
-	FalseMalformed     = "malformed_answer"                // not what the contract says an answer is
+	FalseMalformed     = "malformed_answer"                // not an answer of the contract
 )
 
 // violationClasses in the order of the report; the false answers come last.
@@ -45,16 +45,16 @@ type Finding struct {
 	Class  string `json:"class"`
 	ID     string `json:"id"`
 	Detail string `json:"detail"`
-	// History is what was asked and answered about the id, in order.
+	// History has the requests and answers about the id, in order.
 	History []string `json:"history"`
 
 	n uint32
 }
 
-// shownPerClass bounds the examples that a report has of each class; all are counted.
+// shownPerClass bounds the examples of each class in a report. All violations are counted.
 const shownPerClass = 10
 
-// findings counts violations and keeps the first examples of each class.
+// findings counts violations and has the first examples of each class.
 type findings struct {
 	counts map[string]uint64
 	shown  map[string][]Finding

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// shownPerHistory bounds what is told of one transaction.
+// shownPerHistory bounds the lines about one transaction.
 const shownPerHistory = 40
 
-// histories gives each finding what was asked and answered about its transaction, and tells where answers differ from each
-// other or from the row, out of the journal.
+// histories adds to each finding, from the journal, the requests and answers about its transaction, and the differences
+// between answers, and between answers and row.
 func (e *examination) histories() error {
 	r := e.run
 	of := make(map[uint32][]string)
@@ -54,7 +54,7 @@ func (e *examination) histories() error {
 	return err
 }
 
-// difference is what the first answer about a transaction said, and the first that said something else.
+// difference has the first answer about a transaction, and the first answer that differs from it.
 type difference struct {
 	content      uint64
 	first, other *saying

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// The journal is a file: a magic line, the header as one JSON object behind its length, and then events, each behind its
-// length in one byte. Numbers are unsigned varints, times are microseconds since the event before. A file that ends in the
-// middle of an event (the machine died) is read up to there.
+// The journal is a file. It has a magic line, the header as one JSON object behind its length, and then events, each
+// behind its length in one byte. Numbers are unsigned varints, times are microseconds since the event before. A file
+// can end in the middle of an event, because the machine died; it is read up to there.
 const journalMagic = "txsvc verify journal 1\n"
 
-// header is what a journal begins with: all that is needed to check it later.
+// header is the beginning of a journal. It has everything that a later check needs.
 type header struct {
 	Run          string    `json:"run"`
 	Seed         uint64    `json:"seed"`
@@ -32,7 +32,7 @@ type header struct {
 	Rate         float64   `json:"rate"`
 	Concurrency  int       `json:"concurrency"`
 	Starts       []start   `json:"starts"` // where the queues ended before the first request
-	Lines        bool      `json:"lines"`  // whether the database keeps the lines of ordered kinds
+	Lines        bool      `json:"lines"`  // whether the database has the lines of ordered kinds
 }
 
 // start is where one queue ended.
@@ -52,7 +52,7 @@ const (
 	eventGaveUp             // number
 	eventEnd                // the load ended
 	eventSuspect            // copies that the service counted since the last such event
-	eventText               // text that answers say: the next index, from 1 on; 0 is the empty one
+	eventText               // text of answers: the next index, from 1 on; 0 is the empty one
 )
 
 const maxEvent = 255
@@ -68,7 +68,7 @@ type journal struct {
 	facts   facts
 	names   []string // of queues; 0 is none
 	index   map[string]uint16
-	texts   map[string]uint64 // that answers say; in the file only
+	texts   map[string]uint64 // of answers; in the file only
 	urls    int
 	tally   tally
 	buf     []byte
@@ -77,7 +77,7 @@ type journal struct {
 	elapsed time.Duration // from the start to the load's end
 }
 
-// tally is what is counted of all answers.
+// tally has the counts of all answers.
 type tally struct {
 	Requests [len(purposes)]uint64
 	Answers  [len(purposes)][classes]uint64
@@ -102,7 +102,7 @@ func createJournal(path string, h *header) (*journal, error) {
 	}
 	j := newJournal()
 	j.file, j.w, j.last = file, bufio.NewWriterSize(file, 256<<10), h.Started
-	_, _ = j.w.WriteString(journalMagic) // the error stays, and comes with Flush
+	_, _ = j.w.WriteString(journalMagic) // Flush returns the error
 	_, _ = j.w.Write(binary.AppendUvarint(nil, uint64(len(text))))
 	_, _ = j.w.Write(text)
 	return j, j.w.Flush()
@@ -147,7 +147,7 @@ func (j *journal) answered(n uint32, a *Answer, sent uint32) {
 	})
 }
 
-// said makes the last part of an answer's event, and writes the texts that it names first.
+// said makes the last part of an answer's event. Before that it writes the texts which that part names.
 func (j *journal) said(s *saying) (b []byte) {
 	if s == nil || j.w == nil {
 		return nil
@@ -188,7 +188,7 @@ func (j *journal) applyAnswer(n uint32, a *Answer, queue uint16, sent uint32) {
 	}
 }
 
-// queue returns the index of a queue's name, which it gives it when it is new.
+// queue returns the index of a queue's name, and gives a new name the next index.
 func (j *journal) queue(name string) uint16 {
 	if i, ok := j.index[name]; ok {
 		return i
@@ -219,15 +219,15 @@ func (j *journal) gaveUp(n uint32) {
 	j.write(eventGaveUp, func(b []byte) []byte { return binary.AppendUvarint(b, uint64(n)) })
 }
 
-// observed tells whether all of that was observed of the transaction.
+// observed reports whether all of these flags are set for the transaction.
 func (j *journal) observed(n uint32, all flags) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.facts.at(n).flags.has(all)
 }
 
-// mark notes what was observed of the transaction, in memory only.
-func (j *journal) mark(n uint32, what flags) {
+// observe sets flags of the transaction, in memory only.
+func (j *journal) observe(n uint32, what flags) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.facts.at(n).flags |= what
@@ -261,7 +261,7 @@ func (j *journal) write(kind byte, fields func(b []byte) []byte) {
 	_, j.err = j.w.Write(j.buf)
 }
 
-// flush writes what is buffered to the file. The error is the first of all writing.
+// flush writes buffered bytes to the file. The error is the first of all writes.
 func (j *journal) flush() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -26,7 +26,7 @@ func anyAnswer(dice *rand.Rand) Answer {
 	return a
 }
 
-// TestJournalIsReadAsItWasWritten: what is known after reading the file is what was known while it was written.
+// TestJournalIsReadAsItWasWritten: reading the file gives the same facts as writing it.
 func TestJournalIsReadAsItWasWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	h := sceneHeader()
@@ -52,7 +52,7 @@ func TestJournalIsReadAsItWasWritten(t *testing.T) {
 			clocks[n] = written.sent(n, Purpose(dice.IntN(3)), 0)
 		}
 	}
-	// What counts by its order: an answer, and right after it a GET that finds nothing.
+	// The order matters: an answer, and right after it a GET that finds nothing.
 	a := Answer{Class: Committed, Status: 201, Queue: "broker-a:1", MessageID: [16]byte{1}}
 	written.answered(5000, &a, written.sent(5000, Post, 0))
 	a = Answer{Class: NotFound, Status: 404, Purpose: Get}
@@ -97,7 +97,7 @@ func TestJournalIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestJournalThatIsCutShort is read up to there, wherever it is cut.
+// TestJournalThatIsCutShort: a journal is read up to the place where it is cut, wherever that is.
 func TestJournalThatIsCutShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	j, err := createJournal(path, sceneHeader())

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// anchorKind is the shipped kind whose transactions others refer to: payments need an order.
+// anchorKind is the shipped kind whose transactions others refer to, because payments need an order.
 const anchorKind = "order.create"
 
-// anchorCount is how many orders are posted before the load begins, so that payments do not all lock the same one.
+// anchorCount is the number of orders that are posted before the load begins. There are several, so that payments do
+// not all lock the same one.
 const anchorCount = 64
 
-// shipped are the payloads of the kinds that ship with the service.
+// shipped has the payloads of the kinds that ship with the service.
 var shipped = map[string]KindLoad{
 	anchorKind: {
 		Table: "public.orders",
@@ -30,7 +31,7 @@ var shipped = map[string]KindLoad{
 	},
 }
 
-// Kind is a kind as it is driven and checked: what the service says of it, and the templates.
+// Kind is a kind of the load: the service's description of it, and the templates.
 type Kind struct {
 	Name       string `json:"name"`
 	Path       string `json:"path"`
@@ -72,7 +73,7 @@ func (k *Kind) needsAnchors() bool {
 	return k.payload.needs(placeAnchor, placeAnchorKey) || k.rejected.needs(placeAnchor, placeAnchorKey)
 }
 
-// servedKind is one item of GET /v1/kinds; what this version of the service does not tell is left out.
+// servedKind is one item of GET /v1/kinds. A service of another version may leave fields out.
 type servedKind struct {
 	Name    string  `json:"name"`
 	Path    *string `json:"path"`
@@ -82,8 +83,8 @@ type servedKind struct {
 	Body    string  `json:"body"`
 }
 
-// chooseKinds joins what is served with what is wanted, sorted by name; all adds the kinds that are not named. The second
-// result names those of them that are left out because no payload can be made for them.
+// chooseKinds joins the served kinds with the wanted ones, sorted by name. all adds the kinds that are not named. The
+// second result names those that are left out because no payload can be made for them.
 func chooseKinds(served []servedKind, wanted []KindLoad, all bool) (kinds []Kind, leftOut []string, err error) {
 	byName, named := make(map[string]servedKind, len(served)), make(map[string]bool, len(wanted))
 	for _, s := range served {
@@ -149,7 +150,7 @@ func join(s servedKind, w KindLoad) Kind {
 	return k
 }
 
-// dropWithoutAnchors sees to it that kinds which refer to orders have orders to refer to.
+// dropWithoutAnchors drops kinds that refer to orders when there are no orders.
 func dropWithoutAnchors(kinds []Kind, leftOut []string, named map[string]bool) ([]Kind, []string, error) {
 	hasAnchor := slices.ContainsFunc(kinds, func(k Kind) bool { return k.Name == anchorKind })
 	var kept []Kind

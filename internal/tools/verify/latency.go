@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets that are at most 1/16 wide of what they hold. It is safe for concurrent use.
+// histogram counts durations in buckets whose width is at most 1/16 of their values. It is safe for concurrent use.
 type histogram struct {
 	buckets [64 * 16]atomic.Uint32
 	longest atomic.Int64
@@ -40,7 +40,7 @@ func (h *histogram) add(d time.Duration) {
 	}
 }
 
-// quantiles returns, for each of the parts (0 to 1, ascending), a duration that so large a part of all is not above.
+// quantiles returns, for each of the parts (0 to 1, ascending), an upper bound of that part of the durations.
 func (h *histogram) quantiles(parts ...float64) []time.Duration {
 	total := uint64(0)
 	for i := range h.buckets {

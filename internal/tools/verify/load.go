@@ -14,14 +14,14 @@ const (
 	Hot     = "hot"     // one key gets a tenth of all, the others share the rest
 )
 
-// Load says what is posted. With the same Load (also Run), the same requests are made. The zero value of a field is
-// replaced by the default given with it, but for shares.
+// Load describes the requests. The same Load (with the same Run) makes the same requests. A zero field, other than
+// shares, is replaced by the default given with it.
 type Load struct {
 	Run  string // part of every id; up to 20 of a-z and 0-9; default: from the time
-	Seed uint64 // of everything that is drawn
+	Seed uint64 // of all random choices
 
 	Kinds        []KindLoad
-	AllKinds     bool   // also all other kinds that a payload can be made for; so it is without Kinds
+	AllKinds     bool   // adds all other kinds that a payload can be made for; implied without Kinds
 	Keys         int    // 1000
 	Distribution string // Uniform
 
@@ -30,8 +30,8 @@ type Load struct {
 	Rate        float64       // transactions per second; 0: as fast as Concurrency allows
 	Concurrency int           // transactions worked on at once; 32
 
-	RequestTimeout time.Duration // until an answer is given up; 15 s
-	RetryFor       time.Duration // how long one transaction is tried before it is left undecided; 2 min
+	RequestTimeout time.Duration // of one request; 15 s
+	RetryFor       time.Duration // after which a transaction without a final answer is left undecided; 2 min
 
 	Shares Shares
 }
@@ -45,10 +45,10 @@ type KindLoad struct {
 	Rejected    string // template of a payload that the local transaction refuses; empty: none are sent
 	SelectorArg string // template of selector_arg; empty: none
 	Table       string // of the business change, with the transaction's id in its column id; default: that of the shipped kinds
-	Ordered     bool   // where the service does not tell that it is
+	Ordered     bool   // if the service does not say so
 }
 
-// Shares of the transactions, 0 to 1, that are sent in a way that clients also do.
+// Shares has the parts of the transactions, 0 to 1, that are sent like unusual clients send them.
 type Shares struct {
 	Duplicate float64 `json:"duplicate"` // to two replicas at once, with one id
 	Mismatch  float64 `json:"mismatch"`  // followed by another request with the same id: 422

@@ -14,7 +14,7 @@ import (
 	"github.com/txsvc/txsvc/internal/pause"
 )
 
-// suspectsMetric counts the copies that the service itself believes to exist.
+// suspectsMetric counts the copies that the service itself suspects.
 const (
 	suspectsMetric = "txsvc_duplicates_suspected_total"
 	inFlightMetric = "txsvc_in_flight"
@@ -22,8 +22,8 @@ const (
 	scrapeTimeout  = 3 * time.Second
 )
 
-// scraper follows a counter of all replicas over their restarts. What a replica counted after the last look before its
-// death is not seen, so that the sum is a lower bound.
+// scraper follows a counter of all replicas over their restarts. The sum is a lower bound, because the scraper does not
+// see what a replica counts between the last look and its death.
 type scraper struct {
 	client  *client
 	targets *targets
@@ -43,7 +43,7 @@ func (s *scraper) run(ctx context.Context) {
 	}
 }
 
-// look asks all replicas once. The first look only tells where they stand; a replica that comes later begins at 0.
+// look asks all replicas once. The first look only notes their present counts; a replica that comes later begins at 0.
 func (s *scraper) look(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *scraper) look(ctx context.Context) {
 	s.begun = true
 }
 
-// idle tells whether all replicas answer and work on nothing.
+// idle reports whether all replicas answer and have nothing in flight.
 func (s *scraper) idle() (idle, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

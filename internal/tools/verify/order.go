@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// place is where a visible message of a key stands.
+// place is the place of a visible message in its queue.
 type place struct {
 	topic  int32 // index of the first kind with the same topic
 	key    uint32
@@ -17,9 +17,10 @@ type place struct {
 	offset int64
 }
 
-// judgeOrder compares, for each topic and shard key, the order in which messages are visible with the order of commits.
-// Kinds with a line are held to it. All kinds are held to what clients saw: when a request was sent after another's answer
-// "committed" had come, it has committed later. Only ordered kinds promise either; for the others it is counted.
+// judgeOrder compares, for each topic and shard key, the order of visible messages with the order of commits. For kinds
+// with a line, the line gives the order of commits. For all kinds, answers give a part of it: a request that was sent
+// after another's answer "committed" had come has committed later. Only ordered kinds promise an order; for the others,
+// inversions are counted and are no violation.
 func (c *checker) judgeOrder() {
 	places := c.places()
 	for len(places) > 0 {
@@ -32,7 +33,7 @@ func (c *checker) judgeOrder() {
 	}
 }
 
-// places are all visible, committed transactions by topic, key and position.
+// places returns all visible, committed transactions by topic, key and position.
 func (c *checker) places() []place {
 	var list []place
 	topics := make([]int32, len(c.plan.kinds))
@@ -51,7 +52,8 @@ func (c *checker) places() []place {
 	return list
 }
 
-// judgeKey takes one key's messages, by queue and offset. Ordered kinds and the others do not wait for each other.
+// judgeKey judges one key's messages, by queue and offset. It judges ordered kinds and others apart, because they do
+// not wait for each other.
 func (c *checker) judgeKey(places []place) {
 	for _, ordered := range []bool{true, false} {
 		var group []place
@@ -77,8 +79,8 @@ func (c *checker) judgeKey(places []place) {
 	}
 }
 
-// judgeQueue takes the messages of one key in one queue, in their order there. Where all have a line, messages are held to
-// the line and the line to what clients saw; else the messages are held to that themselves.
+// judgeQueue judges the messages of one key in one queue, in their order there. If all have a line, it compares the
+// messages with the line, and the line with the answers. Otherwise it compares the messages with the answers.
 func (c *checker) judgeQueue(places []place, ordered bool) {
 	bad := make(map[uint32]string)
 	if ordered && c.byLine(places, bad) {
@@ -99,8 +101,8 @@ func (c *checker) judgeQueue(places []place, ordered bool) {
 	}
 }
 
-// byLine finds messages that come after one with a later, or the same, place in the key's line. It tells whether all have
-// one.
+// byLine finds messages that come after one with a later, or the same, place in the key's line. It returns whether all
+// have a place.
 func (c *checker) byLine(places []place, bad map[uint32]string) (all bool) {
 	highest, holder := int64(math.MinInt64), uint32(0)
 	all = true
@@ -120,7 +122,7 @@ func (c *checker) byLine(places []place, bad map[uint32]string) (all bool) {
 	return all
 }
 
-// byAnswers finds those that come before one that was answered before they were even sent.
+// byAnswers finds messages that come before one whose answer had come before they were sent.
 func (c *checker) byAnswers(places []place, bad map[uint32]string) {
 	earliest, holder := uint32(math.MaxUint32), uint32(0)
 	for i := len(places) - 1; i >= 0; i-- {

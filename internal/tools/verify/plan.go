@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// plan computes, for each number, the transaction that has it: the same again whenever it is asked.
+// plan computes the transaction for each number. The same number always gives the same transaction.
 type plan struct {
 	run     string
 	seed    uint64
@@ -37,13 +37,13 @@ const (
 	playPlain
 )
 
-// transaction is what is sent for one number.
+// transaction is the transaction of one number.
 type transaction struct {
 	n    uint32
 	kind uint8 // index
 	key  uint32
 	play play
-	dice uint64 // for what else is drawn
+	dice uint64 // for all other random choices
 }
 
 func newPlan(h *header) (*plan, error) {
@@ -68,7 +68,7 @@ func newPlan(h *header) (*plan, error) {
 	return p, nil
 }
 
-// hotShare is the part of all transactions that the one key of the distribution Hot gets.
+// hotShare is the share of the one hot key in the distribution Hot.
 const hotShare = 0.1
 
 // cdf returns the running sum of the keys' probabilities; nil for equal ones.
@@ -151,7 +151,7 @@ func (p *plan) shardKey(key uint32) string {
 	return p.prefix + "k" + strconv.FormatUint(uint64(key), 10)
 }
 
-// anchorOf is the order that the transaction refers to.
+// anchorOf returns the order that the transaction refers to.
 func (p *plan) anchorOf(t transaction) uint32 {
 	if p.anchors == 0 {
 		return 0
@@ -214,8 +214,8 @@ func (p *plan) property(t transaction) string {
 	return ""
 }
 
-// body makes the request. With other, it is another request of the same id: only local_arg, which no message
-// carries, tells it from the first. withKind names the kind in the body; withID the id.
+// body makes the request. With other, it is a different request of the same id: it differs only in local_arg, which no
+// message carries. withKind puts the kind into the body, and withID the id.
 func (p *plan) body(t transaction, other, withKind, withID bool) []byte {
 	k, b := &p.kinds[t.kind], make([]byte, 0, 512)
 	field := func(name, value string) {
@@ -253,6 +253,6 @@ func (p *plan) body(t transaction, other, withKind, withID bool) []byte {
 }
 
 func quote(s string) string {
-	quoted, _ := json.Marshal(s) // a string: cannot fail
+	quoted, _ := json.Marshal(s) // cannot fail for a string
 	return string(quoted)
 }

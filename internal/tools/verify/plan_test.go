@@ -20,7 +20,7 @@ func testPlan(t *testing.T, change func(*header)) *plan {
 	return p
 }
 
-// TestPlanIsReproducible: the same seed gives the same requests, another gives others.
+// TestPlanIsReproducible: the same seed gives the same requests, and another seed gives others.
 func TestPlanIsReproducible(t *testing.T) {
 	change := func(h *header) { h.Shares = DefaultShares() }
 	a, b := testPlan(t, change), testPlan(t, change)
@@ -71,7 +71,7 @@ func TestShares(t *testing.T) {
 		plays[tx.play]++
 		kinds[tx.kind]++
 	}
-	// Kind k.two has no payload that is rejected: a quarter of these is sent plainly.
+	// Kind k.two has no payload that is rejected, so a quarter of these is sent plainly.
 	for i, want := range []float64{0.1, 0.05, 0.2, 0.0375, 0.1, 0.1, 0.4125} {
 		if got := float64(plays[i]) / count; got < want*0.85 || got > want*1.15 {
 			t.Errorf("play %d: got a share of %.3f, want about %.3f", i, got, want)

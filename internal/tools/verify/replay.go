@@ -23,14 +23,14 @@ type event struct {
 	count  uint64
 }
 
-// heard is a saying as an answer's event has it.
+// heard is a saying in the form of an answer's event.
 type heard struct {
 	texts            [sayTexts]uint64
 	created, decided int64
 	result           string
 }
 
-// with puts in the texts, which are those of the events before.
+// with fills in the texts, which earlier events have.
 func (h *heard) with(texts []string) *saying {
 	s := &saying{created: h.created, decided: h.decided, result: h.result}
 	for i, text := range h.texts {
@@ -160,7 +160,7 @@ func (e *event) decodeAnswer(f *fields) {
 	e.said.result, f.b = string(f.b), nil
 }
 
-// apply does to the journal's memory what the event did when it was written.
+// apply changes the journal's memory as writing the event did.
 func (j *journal) apply(e *event) {
 	switch e.kind {
 	case eventSent:

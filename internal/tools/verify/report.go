@@ -9,7 +9,7 @@ import (
 const (
 	Proved   = "proved"   // everything was compared, and everything was right
 	Violated = "violated" // something was wrong
-	Unproved = "unproved" // nothing was found wrong, and not everything could be compared
+	Unproved = "unproved" // nothing wrong was found, but not everything could be compared
 )
 
 // Report is the outcome of a check. The JSON names are stable; counts of transactions unless said otherwise.
@@ -37,12 +37,12 @@ type Report struct {
 	FalseAnswers uint64 `json:"false_answers"`
 	// FalseBy has the false answers by their class; see docs/verify.md.
 	FalseBy map[string]uint64 `json:"false_answers_by_class"`
-	// Suspected is how many copies the service itself has counted during the run (txsvc_duplicates_suspected_total). Nil:
-	// its metrics could not be read.
+	// Suspected is the number of copies that the service itself has counted during the run
+	// (txsvc_duplicates_suspected_total); nil if its metrics could not be read.
 	Suspected *uint64 `json:"suspected_duplicates"`
 
 	Findings []Finding `json:"findings"`
-	// Unproven says what could not be compared, and why.
+	// Unproven lists everything that could not be compared, with the reasons.
 	Unproven []string `json:"unproven"`
 	Notes    []string `json:"notes"`
 
@@ -53,7 +53,7 @@ type Report struct {
 	Rows    string                       `json:"rows"`    // "database" or "get": where the rows were read
 }
 
-// KindReport is what was counted of one kind. Inversions of kinds that are not ordered are no violations.
+// KindReport has the counts of one kind. Inversions of kinds that are not ordered are no violations.
 type KindReport struct {
 	Name       string  `json:"name"`
 	Topic      string  `json:"topic"`
@@ -71,14 +71,14 @@ type KindReport struct {
 	Max        float64 `json:"max_ms"`
 }
 
-// LoadReport is how fast it went.
+// LoadReport has the load's rates.
 type LoadReport struct {
 	Seconds      float64 `json:"seconds"`
 	Requests     uint64  `json:"requests"`
 	PerSecond    float64 `json:"transactions_per_second"`
-	CPUCores     float64 `json:"cpu_cores"` // that the load itself used; 0 when checked later
+	CPUCores     float64 `json:"cpu_cores"` // used by the load itself; 0 when checked later
 	Interrupted  bool    `json:"interrupted"`
-	Stopped      string  `json:"stopped"` // why it ended before its time; empty: it did not
+	Stopped      string  `json:"stopped"` // why the load ended early; empty if it did not
 	JournalWhole bool    `json:"journal_whole"`
 }
 
@@ -96,7 +96,7 @@ func (r *Report) ExitCode() int {
 
 var purposeKeys = []string{"post", "other", "get"}
 
-// fill takes what the checker has found.
+// fill copies the checker's findings and counts.
 func (r *Report) fill(c *checker) {
 	counts := c.found.counts
 	r.Lost, r.Doubled, r.Ghosts = counts[Lost], counts[Doubled], counts[Ghost]
@@ -140,7 +140,7 @@ func (r *Report) answers(t *tally) {
 	}
 }
 
-// Incomplete adds a reason why not everything could be checked.
+// Incomplete adds a reason why something could not be checked.
 func (r *Report) Incomplete(err error) {
 	r.Unproven = append(r.Unproven, err.Error())
 	if r.Verdict == Proved {
@@ -148,7 +148,7 @@ func (r *Report) Incomplete(err error) {
 	}
 }
 
-// Stopped says why the load ended before it was over, of which not everything could be checked then.
+// Stopped notes why the load ended early.
 func (r *Report) Stopped(err error) {
 	r.Load.Stopped = err.Error()
 	r.Incomplete(fmt.Errorf("the load ended after %s transactions: %w", group(r.Posted), err))

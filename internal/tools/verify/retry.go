@@ -7,14 +7,14 @@ import (
 	"github.com/txsvc/txsvc/internal/pause"
 )
 
-// firstPause and longestPause bound how soon something that failed is tried again.
+// firstPause and longestPause bound the pause before the next try.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 2 * time.Second
 )
 
-// retry calls try until it succeeds, ctx ends or the limit has passed; the error is then the last that try had in time:
-// what goes wrong when time is over says nothing.
+// retry calls try until it succeeds, ctx ends or the limit has passed. Then it returns the last error that try returned
+// in time, because an error after the limit says nothing about the cause.
 func retry(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/txsvc/txsvc/internal/pgurl"
 )
 
-// Row is what the database (or, without it, GET) says of a transaction in the end.
+// Row is a transaction's row at the end, from the database or, without it, from GET.
 type Row struct {
 	ID         string
 	Kind       string
@@ -41,26 +41,26 @@ type Row struct {
 	CreatedAt  time.Time
 	DecidedAt  *time.Time
 	Line       *int64
-	Partial    bool // keys and properties are not known: GET does not tell them
+	Partial    bool // keys and properties are not known, because GET does not return them
 }
 
-// rowSource is where rows come from.
+// rowSource reads rows.
 type rowSource interface {
 	// scan calls handle for each row of the run, in any order.
 	scan(ctx context.Context, handle func(*Row)) error
-	// find does for those of the ids that are there.
+	// find calls handle for the rows with these ids.
 	find(ctx context.Context, ids []string, handle func(*Row)) error
-	// pending returns how many rows of the run wait to be delivered or decided.
+	// pending returns the number of rows of the run that wait to be delivered or decided.
 	pending(ctx context.Context) (int, error)
 }
 
-// database reads the service's table. Its statements are its own, so that no mistake of the service's is repeated here.
+// database reads the service's table. It has its own statements, so that it repeats no mistake of the service.
 type database struct {
 	pool        *pgxpool.Pool
 	first, last string // ids of the run are from first on, before last
 	columns     string
 	lines       bool
-	patience    time.Duration // how long one query is tried
+	patience    time.Duration // after which one query is given up
 }
 
 const (
@@ -69,7 +69,7 @@ const (
 	rowBatch = 5000
 )
 
-// openDatabase connects, and looks whether the table is there.
+// openDatabase connects, and checks that the table exists.
 func openDatabase(ctx context.Context, url, prefix string, patience time.Duration) (*database, error) {
 	config, err := pgurl.Parse(url)
 	if err != nil {
@@ -124,7 +124,7 @@ func (d *database) find(ctx context.Context, ids []string, handle func(*Row)) er
 	return err
 }
 
-// query reads all rows before it hands out the first, so that a query that breaks and is made again hands out none twice.
+// query reads all rows before it passes on the first. So a query that breaks and is repeated passes on no row twice.
 func (d *database) query(ctx context.Context, handle func(*Row), sql string, args ...any) (n int, last string, err error) {
 	var list []*Row
 	err = retry(ctx, d.patience, func(ctx context.Context) error {
@@ -162,7 +162,7 @@ func scanRow(rows pgx.Rows) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Selector, r.Lane, _ = strings.Cut(r.Selector, ":") // as the column has it: the lane behind its selector
+	r.Selector, r.Lane, _ = strings.Cut(r.Selector, ":") // the column has the lane behind its selector
 	if result != nil {
 		r.Result = []byte(*result)
 	}
@@ -185,7 +185,7 @@ func scanRow(rows pgx.Rows) (*Row, error) {
 	return r, nil
 }
 
-// clip cuts a message as the service's answers do.
+// clip cuts a message like the service's answers do.
 func clip(message string) string {
 	const most = 1024
 	if len(message) <= most {
@@ -197,16 +197,16 @@ func clip(message string) string {
 func (d *database) pending(ctx context.Context) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	// A condition that the partial index has, and then the few rows of it that are the run's.
+	// The first condition is that of the partial index; few of its rows belong to the run.
 	err = d.pool.QueryRow(ctx, `SELECT count(*) FROM txsvc.transactions
 		WHERE delivery = 'pending' AND id > $1 COLLATE "C" AND id < $2 COLLATE "C"`, d.first, d.last).Scan(&n)
 	return n, err
 }
 
-// tableName is what a business table may be called.
+// tableName matches the allowed names of business tables.
 var tableName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)?$`)
 
-// hasTable tells whether there is such a table, with an id that is text.
+// hasTable reports whether the table exists, with a column id of type text.
 func (d *database) hasTable(ctx context.Context, table string) (there bool, err error) {
 	if !tableName.MatchString(table) {
 		return false, fmt.Errorf("table %q: a name, or schema and name, are needed", table)
@@ -218,7 +218,7 @@ func (d *database) hasTable(ctx context.Context, table string) (there bool, err 
 	return there, err
 }
 
-// changes calls handle for the ids of the run in a business table; with ids, for those of them that are there.
+// changes calls handle for the ids of the run in a business table; with ids, only for those of them.
 func (d *database) changes(ctx context.Context, table string, ids []string, handle func(id string)) error {
 	from := pgx.Identifier(strings.Split(table, ".")).Sanitize()
 	sql, args := `SELECT id FROM `+from+` WHERE id COLLATE "C" > $1 AND id COLLATE "C" < $2`, []any{d.first, d.last}

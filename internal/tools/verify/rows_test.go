@@ -10,7 +10,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
-// TestRowsOfTheRunAreRead: all of them, over several batches, and none of another run.
+// TestRowsOfTheRunAreRead: all rows of the run are read, over several batches, and none of another run.
 func TestRowsOfTheRunAreRead(t *testing.T) {
 	t.Parallel()
 	url := stacktest.NewMigrated(t)

@@ -17,29 +17,29 @@ import (
 	"github.com/txsvc/txsvc/internal/pause"
 )
 
-// Stack is what is checked.
+// Stack is the stack to check.
 type Stack struct {
 	URLs        []string    // base URLs of the replicas
 	Header      http.Header // added to each request
-	DatabaseURL string      // empty: rows are asked for with GET
+	DatabaseURL string      // empty: GET instead of rows
 	Broker      Broker
 }
 
-// Options are how a run works.
+// Options are the options of a run.
 type Options struct {
 	// Journal is the file to write; it must not exist. Empty: one in the directory for temporary files, which Close removes
 	// unless KeepJournal was called.
 	Journal string
-	// Settle bounds how long anything that does not answer, or does not get done, is waited for; 2 min.
+	// Settle bounds each wait for something that does not answer or does not end; 2 min.
 	Settle time.Duration
-	// Linger is how long after the last answer the topics are read. Copies can come late: brokers ask about half messages
-	// after 6 to 36 s, with their default settings.
+	// Linger is the time between the last answer and the reading of the topics. Copies can come late, because brokers
+	// with default settings ask about half messages after 6 to 36 s.
 	Linger time.Duration
-	// Logger tells what is being done. Nil: nobody.
+	// Logger gets the progress. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Run is one run: its load, and what is checked of it.
+// Run is one run: its load and its check.
 type Run struct {
 	stack   Stack
 	load    Load
@@ -66,7 +66,7 @@ type Run struct {
 	notes   []string
 }
 
-// startLimit is how long the stack is waited for at the start.
+// startLimit bounds the wait for the stack at the start.
 const startLimit = 10 * time.Second
 
 // Start looks at the stack and prepares a load: it reads the service's kinds, and where the topics end. An error means that
@@ -194,7 +194,7 @@ func (r *Run) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// lookAtTables forgets the shipped kinds' tables where there are none. One that was named has to be there.
+// lookAtTables drops the tables of shipped kinds that do not exist. A table that was named has to exist.
 func (r *Run) lookAtTables(ctx context.Context) error {
 	for i := range r.plan.kinds {
 		k := &r.plan.kinds[i]
@@ -215,8 +215,8 @@ func (r *Run) lookAtTables(ctx context.Context) error {
 	return nil
 }
 
-// Open reads the journal of an earlier run, which can then be checked again. The stack's URLs may be empty: then what only
-// the service can tell stays open.
+// Open reads the journal of an earlier run, which can then be checked again. The stack's URLs may be empty; then things
+// that only the service knows stay open.
 func Open(ctx context.Context, stack Stack, journal string, options Options) (*Run, error) {
 	r := newRun(stack, Load{Concurrency: 16, RequestTimeout: 15 * time.Second}, options)
 	return closedOnError(r, func(r *Run) error { return r.open(ctx, journal) })
@@ -250,7 +250,7 @@ func (r *Run) open(ctx context.Context, journal string) (err error) {
 // ID returns the run's name, which is part of every id.
 func (r *Run) ID() string { return r.header.Run }
 
-// Prefix is what all ids of the run begin with.
+// Prefix returns the beginning of all ids of the run.
 func (r *Run) Prefix() string { return r.plan.prefix }
 
 // Journal returns the journal's file.
@@ -259,7 +259,7 @@ func (r *Run) Journal() string { return r.path }
 // SetURLs replaces the base URLs of the replicas, while a load runs.
 func (r *Run) SetURLs(urls []string) error { return r.targets.set(urls) }
 
-// Progress is how far a load has come.
+// Progress is the progress of a load.
 type Progress struct {
 	Done      uint32 // transactions
 	Requests  uint64
@@ -267,7 +267,7 @@ type Progress struct {
 	Failed    uint64 // requests that got no answer, or 5xx
 }
 
-// Progress may be called at any time.
+// Progress returns the present progress. It may be called at any time.
 func (r *Run) Progress() Progress {
 	r.journal.mu.Lock()
 	defer r.journal.mu.Unlock()
@@ -286,12 +286,12 @@ func (r *Run) Progress() Progress {
 	return p
 }
 
-// flushEvery bounds what a journal lacks when this process dies.
+// flushEvery bounds the part of a journal that is lost when this process dies.
 const flushEvery = time.Second
 
-// Load posts until the load's count or duration is reached, or ctx ends; then it finishes what is under way. An error means
-// that the load made no sense (the service refuses the requests), or that the journal could not be written; what was
-// posted can be checked all the same.
+// Load posts until the load's count or duration is reached, or ctx ends; then it finishes the open transactions. An
+// error means that the service refuses the requests as wrong, or that the journal could not be written. The posted
+// transactions can still be checked.
 func (r *Run) Load(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	scraped := make(chan struct{})
@@ -314,7 +314,7 @@ func (r *Run) Load(ctx context.Context) error {
 	return errors.Join(err, r.journal.flush())
 }
 
-// KeepJournal lets Close leave the journal's file where it is.
+// KeepJournal makes Close leave the journal's file.
 func (r *Run) KeepJournal() { r.temp = false }
 
 // Close ends all connections.

@@ -28,9 +28,9 @@ var textNames = [sayTexts]string{
 	"kind", "shard_key", "topic", "tag", "route.selector", "route.lane", "route.reason", "the rejection's message", "sqlstate", "constraint",
 }
 
-// saying is all that an answer about a decided transaction says and that must be the same in every answer and in the row:
-// but for queue and message id, which are compared by themselves, and what is known of the delivery. In memory only its hash
-// is kept, in the journal's file the beginning of each value.
+// saying has the parts of an answer about a decided transaction that must be the same in every answer and in the row.
+// Queue and message id are compared apart, and the delivery may change. In memory there is only its hash; the journal's
+// file has the beginning of each value.
 type saying struct {
 	texts            [sayTexts]string
 	created, decided int64  // microseconds; 0: not said
@@ -38,7 +38,7 @@ type saying struct {
 }
 
 func (s *saying) setResult(text jsontext.Value) {
-	if text = slices.Clone(text); text.Canonicalize() != nil || text.Kind() == 'n' { // spaces and the order of names mean nothing
+	if text = slices.Clone(text); text.Canonicalize() != nil || text.Kind() == 'n' { // spaces and the order of names do not matter
 		text = nil
 	}
 	s.result = string(text)
@@ -55,7 +55,7 @@ func (s *saying) hash() uint64 {
 	return hashOf(list...)
 }
 
-// Limits of what the journal's file keeps of a value, in bytes, and of how many different texts it holds.
+// Limits of the journal's file: bytes of a value, and number of different texts.
 const (
 	maxSaidText   = 200
 	maxSaidResult = 64

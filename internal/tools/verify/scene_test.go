@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// scene is a made-up run: what was sent and answered, the rows, and the messages. As it is made, everything is right;
-// tests break one thing, and look whether that is found, and nothing else.
+// scene is a made-up run with requests, answers, rows and messages, and everything is right. Tests break one thing, and
+// check that this is found and nothing else.
 type scene struct {
 	t       *testing.T
 	plan    *plan
@@ -48,7 +48,7 @@ func newScene(t *testing.T, change func(*header)) *scene {
 		row := s.rowOf(n)
 		s.rows = append(s.rows, row)
 		s.msgs = append(s.msgs, s.messageOf(row, int64(n)))
-		if n != victim { // tests tell its story themselves
+		if n != victim { // tests add it themselves
 			s.say(n, s.committed(n))
 		}
 	}

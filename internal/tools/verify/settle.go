@@ -19,9 +19,9 @@ type examination struct {
 	source  rowSource
 }
 
-// Check waits until nothing is under way any more, reads rows and messages, and compares. It takes as long as the stack
-// needs, each step at most Settle without progress; what cannot be had by then is named in the report. The error is of
-// ctx only. A Run is checked once; Open takes its journal for another time.
+// Check waits until nothing is in flight any more, reads rows and messages, and compares. It takes as long as the stack
+// needs, but each step at most Settle without progress; the report names everything that was out of reach. Only the end
+// of ctx is an error. A Run is checked once; Open reads its journal for another check.
 func (r *Run) Check(ctx context.Context) (*Report, error) {
 	if r.checked {
 		return nil, errChecked
@@ -54,10 +54,10 @@ func (e *examination) note(format string, args ...any) {
 	e.report.Notes = append(e.report.Notes, fmt.Sprintf(format, args...))
 }
 
-// pollEvery is how often it is looked whether all has settled.
+// pollEvery is the time between two looks whether everything has settled.
 const pollEvery = 250 * time.Millisecond
 
-// settle waits until no row is pending and, as far as it can be seen, no replica works on anything.
+// settle waits until no row is pending and no replica that answers has anything in flight.
 func (e *examination) settle(ctx context.Context) {
 	r := e.run
 	begin := time.Now()
@@ -69,14 +69,15 @@ func (e *examination) settle(ctx context.Context) {
 			return
 		}
 		if time.Now().After(deadline) || !pause.For(ctx, pollEvery) {
-			// What is then still pending is seen in the rows.
+			// The rows show what is still pending.
 			r.log.WarnContext(ctx, "still not settled, going on", "pending", pending, "busy", busy, "error", err)
 			return
 		}
 	}
 }
 
-// busy tells whether a replica that answers works on something; those that do not answer may be gone for good.
+// busy reports whether a replica that answers has something in flight. It ignores the others, because they may be gone
+// for good.
 func (e *examination) busy(ctx context.Context) bool {
 	if e.run.scraper == nil {
 		return false
@@ -86,7 +87,7 @@ func (e *examination) busy(ctx context.Context) bool {
 	return !idle
 }
 
-// linger waits for what may come late.
+// linger waits, because copies may come late.
 func (e *examination) linger(ctx context.Context) {
 	r := e.run
 	wait := time.Until(r.last.Add(r.options.Linger))
@@ -97,11 +98,11 @@ func (e *examination) linger(ctx context.Context) {
 	pause.For(ctx, wait)
 }
 
-// sample is how many decided transactions are asked for, beside all that are not.
+// sample is the number of decided transactions that are asked for. Undecided ones are all asked for.
 const sample = 200
 
-// ask gets what the service says in the end of every transaction without a final answer, and of some others. These are
-// answers like any other.
+// ask sends a last GET for every transaction without a final answer, and for some others. The answers count like all
+// others.
 func (e *examination) ask(ctx context.Context) {
 	r := e.run
 	if r.targets == nil {
@@ -157,9 +158,9 @@ func (e *examination) askOne(ctx context.Context, n uint32) {
 	})
 	switch last {
 	case Unknown:
-		r.journal.mark(n, askedUnknown)
+		r.journal.observe(n, askedUnknown)
 	case NotFound, Abandoned:
-		r.journal.mark(n, askedGone)
+		r.journal.observe(n, askedGone)
 	default:
 	}
 }
@@ -189,8 +190,8 @@ func (e *examination) readTopics(ctx context.Context) {
 }
 
 const (
-	// secondLook is how long what looks lost or like a ghost is looked for: brokers show a message some milliseconds after
-	// they have confirmed it, and a row may have come after the rows were read.
+	// secondLook bounds the second search for rows and messages that seem to be missing. Brokers show a message some
+	// milliseconds after they have confirmed it, and a row may have come after the rows were read.
 	secondLook = 10 * time.Second
 	findBatch  = 1000
 )
@@ -212,7 +213,7 @@ func (e *examination) lookAgain(ctx context.Context) {
 	}
 }
 
-// readTables compares with the kinds' tables. What does not agree is looked at once more: it may have come meanwhile.
+// readTables reads the kinds' tables. It reads differences once more, because rows may have come meanwhile.
 func (e *examination) readTables(ctx context.Context) {
 	if e.run.db == nil {
 		return
@@ -281,7 +282,7 @@ func (e *examination) conclude(ctx context.Context) {
 	}
 }
 
-// incomplete names what could not be judged.
+// incomplete lists everything that could not be judged.
 func (e *examination) incomplete() {
 	c := e.checker
 	if n := c.unproved.lost; n > 0 {
@@ -319,7 +320,7 @@ func (e *examination) incomplete() {
 	}
 }
 
-// remarks are worth knowing, and no violations.
+// remarks adds notes that are worth knowing and no violations.
 func (e *examination) remarks() {
 	r := e.run
 	if e.report.Rows == "get" {

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// targets are the base URLs of the replicas, and which of them the next request goes to.
+// targets has the base URLs of the replicas, and picks one for each request.
 type targets struct {
-	share int // requests that one may hold before another is preferred
+	share int // requests that one may have in flight before another is preferred
 	next  atomic.Uint64
 
 	mu   sync.Mutex
@@ -24,7 +24,7 @@ type target struct {
 	busy  atomic.Int64
 }
 
-// maxTargets is how many an answer can name.
+// maxTargets is the number of replicas that an answer's index can name.
 const maxTargets = 255
 
 func newTargets(urls []string, concurrency int) (*targets, error) {
@@ -74,8 +74,8 @@ func (t *targets) now() []*target {
 	return t.list
 }
 
-// pick takes turns. A replica that holds its share of what is under way (it may be stopped) is passed over, as long as
-// another does not.
+// pick takes turns. It passes over a replica that has more than its share of the requests in flight, because that one
+// may be stopped, unless all have.
 func (t *targets) pick() *target {
 	list := t.now()
 	first := int(t.next.Add(1) % uint64(len(list)))

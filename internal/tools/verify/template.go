@@ -35,7 +35,7 @@ var placeholder = regexp.MustCompile(`\{\{\s*([a-z_]+(?::[0-9]+)?)\s*\}\}`)
 
 func parseTemplate(text string) (*template, error) {
 	t, at := &template{}, 0
-	text = strings.TrimSpace(text) // what surrounds a JSON value is no part of it: the service does not keep it
+	text = strings.TrimSpace(text) // spaces around a JSON value are not part of it, and the service drops them
 	for _, m := range placeholder.FindAllStringSubmatchIndex(text, -1) {
 		name, pad := text[m[2]:m[3]], ""
 		if size, ok := strings.CutPrefix(name, placePad); ok {
@@ -57,7 +57,7 @@ func parseTemplate(text string) (*template, error) {
 	return t, nil
 }
 
-// needs tells whether the template has the placeholder.
+// needs reports whether the template has one of the placeholders.
 func (t *template) needs(names ...string) bool {
 	return t != nil && slices.ContainsFunc(t.names, func(name string) bool { return slices.Contains(names, name) })
 }

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// meanings say what each class of violations means, for people.
+// meanings describes each class of violations for people.
 var meanings = map[string]string{
 	Lost:               "committed in the database, and no consumer will see the message",
 	Doubled:            "a consumer sees the message more than once",
@@ -111,7 +111,7 @@ func (r *Report) counts() []count {
 	}
 }
 
-// tablesText says of which kinds the business change was looked at.
+// tablesText lists the kinds whose business change was compared.
 func (r *Report) tablesText() string {
 	var tables []string
 	for _, k := range r.Kinds {
@@ -125,7 +125,7 @@ func (r *Report) tablesText() string {
 	return "rows without their change in " + strings.Join(tables, ", ") + ", or the other way round"
 }
 
-// orderText says which kinds were held to an order, and what the others did.
+// orderText lists the kinds whose order was checked, and the inversions of the others.
 func (r *Report) orderText() string {
 	var ordered []string
 	others := uint64(0)
@@ -156,7 +156,7 @@ func (r *Report) writeCounts(b *strings.Builder) {
 
 func padded(s string, width int) string { return strings.Repeat(" ", max(width-len(s), 0)) + s }
 
-// shownHistories bounds how many transactions of a class are told in full; the JSON report has more.
+// shownHistories bounds the histories of each class. The JSON report has more.
 const shownHistories = 3
 
 func (r *Report) writeFindings(b *strings.Builder) {

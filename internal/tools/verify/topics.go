@@ -16,7 +16,7 @@ import (
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 )
 
-// Message is one message as a consumer finds it.
+// Message is one message as a consumer sees it.
 type Message struct {
 	Topic      string
 	Queue      string // "broker:id"
@@ -25,9 +25,9 @@ type Message struct {
 	Kind       string // TX_KIND
 	ShardKey   string // SHARDING_KEY
 	Tag        string
-	Keys       string // as RocketMQ has them: separated by spaces
+	Keys       string // separated by spaces, as in RocketMQ
 	MessageID  string // UNIQ_KEY
-	Property   string // the one that some requests give
+	Property   string // the property that some requests have
 	Body       []byte
 	Unreadable bool // the body is compressed in a way that cannot be undone here
 }
@@ -47,7 +47,7 @@ func messageOf(broker string, m *remoting.Message) *Message {
 	}
 }
 
-// id of the transaction that the message says it belongs to, by its keys where TX_ID is missing.
+// transactionID returns the id of the message's transaction: TX_ID or, if that is missing, the first of its keys.
 func (m *Message) transactionID() string {
 	if m.ID != "" {
 		return m.ID
@@ -56,14 +56,14 @@ func (m *Message) transactionID() string {
 	return first
 }
 
-// readGroup is named to brokers with access control; nothing is committed for it.
+// readGroup is the consumer group for brokers with access control. No offset is committed for it.
 const readGroup = "txsvc-verify"
 
 // topicReader reads all queues of the topics from where they ended when the run began.
 type topicReader struct {
 	remote *remoting.Client
 	topics []string
-	// patience is how long one request is tried.
+	// patience bounds the retries of one request.
 	patience time.Duration
 
 	mu     sync.Mutex
@@ -79,7 +79,7 @@ func (k queueKey) String() string {
 	return fmt.Sprintf("%s of topic %s", queueName(k.broker, k.queue), k.topic)
 }
 
-// queueRead is how far a queue has been read.
+// queueRead is the progress in one queue.
 type queueRead struct {
 	next    int64
 	read    bool  // up to its end, the last time
@@ -87,7 +87,7 @@ type queueRead struct {
 	problem error
 }
 
-// Broker is how RocketMQ is reached.
+// Broker has the addresses and keys of RocketMQ.
 type Broker struct {
 	Nameservers []string
 	AccessKey   string
@@ -113,7 +113,7 @@ func (t *topicReader) close() {
 	_ = t.remote.Close(ctx)
 }
 
-// list returns all queues of the topics that can be read: also those that cannot be written any more.
+// list returns all queues of the topics that can be read, also those that cannot be written any more.
 func (t *topicReader) list(ctx context.Context) ([]queueKey, error) {
 	var keys []queueKey
 	for _, topic := range t.topics {
@@ -163,8 +163,8 @@ func (t *topicReader) begin(starts []start) {
 	}
 }
 
-// read hands out all messages up to the queues' present ends, in the order of each queue, and never two at once. Called
-// again, it goes on where it stopped. What cannot be read until ctx ends is named in the error, and the rest is read.
+// read passes on all messages up to the queues' present ends, in the order of each queue, and never two at once. The
+// next call goes on from there. The error names queues that cannot be read until ctx ends; read reads the others.
 func (t *topicReader) read(ctx context.Context, handle func(*Message)) error {
 	keys, err := t.all(ctx)
 	if err != nil {
@@ -188,7 +188,7 @@ func (t *topicReader) read(ctx context.Context, handle func(*Message)) error {
 	return t.problems()
 }
 
-// all are the queues that are there now and those that were.
+// all returns the queues that exist now, and those that existed at the start.
 func (t *topicReader) all(ctx context.Context) ([]queueKey, error) {
 	var keys []queueKey
 	err := retry(ctx, t.patience, func(ctx context.Context) (err error) { keys, err = t.list(ctx); return err })
@@ -209,7 +209,7 @@ func (t *topicReader) state(k queueKey) *queueRead {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.queues[k] == nil {
-		t.queues[k] = &queueRead{} // it came during the run
+		t.queues[k] = &queueRead{} // a queue that was added during the run
 	}
 	return t.queues[k]
 }
@@ -236,7 +236,7 @@ func (t *topicReader) readQueue(ctx context.Context, k queueKey, q *queueRead, h
 	return nil
 }
 
-// pullBatch is the most that a broker gives out at a time (maxTransferCountOnMessageInMemory).
+// pullBatch is the largest number of messages that a broker returns at a time (maxTransferCountOnMessageInMemory).
 const pullBatch = 32
 
 var errStuck = errors.New("the broker gives nothing out")
@@ -264,7 +264,7 @@ func (t *topicReader) pull(ctx context.Context, k queueKey, q *queueRead, handle
 	})
 }
 
-// problems are what kept queues from being read.
+// problems returns the reasons why queues could not be read.
 func (t *topicReader) problems() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
-// twoBrokers is a topic on a stack of two brokers, and who sends to it.
+// twoBrokers is a topic on a stack of two brokers, and a client that sends to it.
 type twoBrokers struct {
 	t     *testing.T
 	stack *devstack.Stack
@@ -69,7 +69,8 @@ func (b *twoBrokers) send(broker string, queue, count int) {
 	}
 }
 
-// starts are where the queues end once the brokers have put all that was sent into them: a broker answers a send before.
+// starts returns the queues' ends once they have all messages, because a broker answers a send before the message is in
+// its queue.
 func (b *twoBrokers) starts(r *topicReader) []start {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -90,7 +91,7 @@ func (b *twoBrokers) starts(r *topicReader) []start {
 	}
 }
 
-// collected is what a reader has handed out.
+// collected has the messages of a reader.
 type collected struct {
 	ids     []string
 	offsets map[string]int64 // the last one of each queue
@@ -122,8 +123,8 @@ func (c *collected) want(t *testing.T, first, last int) {
 	}
 }
 
-// readAll reads until the given number of messages has come. A broker that has just started may refuse for longer than
-// one reading is patient: a link waits up to 3 s before it connects again.
+// readAll reads until the given number of messages has come. It repeats reading, because a link waits up to 3 s before
+// it connects again to a broker that has just started.
 func (c *collected) readAll(t *testing.T, r *topicReader, count int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); len(c.ids) < count; {
@@ -141,8 +142,8 @@ func TestTwoBrokers(t *testing.T) {
 	t.Run("a broker is away", func(t *testing.T) { testBrokerAway(t, newTwoBrokers(t, stack, "two")) })
 }
 
-// testReadToTheEnds: from where they ended, on both brokers, while messages arrive; a queue that cannot be written any more
-// is read, and one that is new.
+// testReadToTheEnds reads on from the noted ends, on both brokers, while messages arrive. It also reads a queue that
+// cannot be written any more, and a new one.
 func testReadToTheEnds(t *testing.T, b *twoBrokers) {
 	t.Helper()
 	for queue := range testQueues {
@@ -183,7 +184,8 @@ func testReadToTheEnds(t *testing.T, b *twoBrokers) {
 	got.want(t, before, b.sent)
 }
 
-// testBrokerAway: its queues are named, the others are read, and reading goes on when it is back.
+// testBrokerAway: the error names the queues of a broker that is away, the others are read, and reading goes on when
+// the broker is back.
 func testBrokerAway(t *testing.T, b *twoBrokers) {
 	t.Helper()
 	r := b.reader()
