@@ -14,7 +14,7 @@ import (
 	"github.com/txsvc/txsvc/internal/orders"
 )
 
-// bareRequest is what a handler without transactions, routing and idempotency reads.
+// bareRequest is the request of a handler without transactions, routing and idempotency.
 type bareRequest struct {
 	ShardKey string          `json:"shard_key"`
 	Payload  json.RawMessage `json:"payload"`

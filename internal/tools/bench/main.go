@@ -1,7 +1,7 @@
-// Command bench measures POST /v1/orders with wrk, in turns within one run: a bare handler that does the same inserts
-// without messages, and the service with either transport. It starts a real PostgreSQL and a real RocketMQ in a temporary
-// directory, and prints requests per second, the medians, and their ratios to the bare handler. It is a tool, not part of
-// the service, and imports devstack, migrations and the service's binary.
+// Command bench measures POST /v1/orders with wrk. A bare handler, which does the same inserts without messages, and
+// the service with either transport take turns within one run. It starts a real PostgreSQL and a real RocketMQ in a
+// temporary directory, and prints requests per second, the medians, and their ratios to the bare handler. It is a tool,
+// not part of the service, and imports devstack, migrations and the service's binary.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/txsvc/txsvc/migrations"
 )
 
-// script is what wrk sends: an order of two items, keys spread over 10,000 customers.
+// script makes wrk send orders of two items, with keys of 10,000 customers.
 const script = `
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
@@ -85,7 +85,7 @@ func run(ctx context.Context, o options) error {
 	defer os.RemoveAll(dir)
 	stack, err := devstack.Start(ctx, devstack.Options{
 		Dir: filepath.Join(dir, "stack"), Progress: func(step string) { fmt.Println("bench:", step) },
-		// As docs/operations.md recommends for a broker: a young generation that fits the load.
+		// A young generation that fits the load, as docs/operations.md recommends for brokers.
 		JavaOptions: []string{"-Xmx512m", "-Xms512m", "-Xmn256m"},
 	})
 	if err != nil {

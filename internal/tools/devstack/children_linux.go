@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// childrenOf are the processes whose parent is pid: /proc knows.
+// childrenOf returns the processes whose parent is pid, from /proc.
 func childrenOf(pid int) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is well-formed
 	var children []int
@@ -20,15 +20,14 @@ func childrenOf(pid int) []int {
 	return children
 }
 
-// lives tells whether a process that need not be our child exists and is no zombie.
+// lives reports whether a process exists and is no zombie. It need not be a child of this one.
 func lives(pid int) bool {
 	state, _ := statusOf(pid)
 	return state != "" && state != "Z"
 }
 
-// statusOf reads the state and the parent: the first fields after the command's
-// name, which stands in parentheses and may hold anything (proc_pid_stat(5)). It is
-// empty for a process that has ended.
+// statusOf returns the state and the parent, which are the first fields behind the command's name. The name is in
+// parentheses and may have any characters (proc_pid_stat(5)). The state is empty for a process that has ended.
 func statusOf(pid int) (state string, parent int) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

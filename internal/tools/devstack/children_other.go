@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// childrenOf are the processes whose parent is pid, as ps tells.
+// childrenOf returns the processes whose parent is pid, from ps.
 func childrenOf(pid int) []int {
-	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output() // nothing known: no children
+	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output() // without an answer: no children
 	var children []int
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
@@ -23,6 +23,5 @@ func childrenOf(pid int) []int {
 	return children
 }
 
-// lives tells whether a process that need not be our child exists; process 1 reaps
-// what others leave.
+// lives reports whether a process exists. It need not be a child of this one; process 1 reaps orphans.
 func lives(pid int) bool { return syscall.Kill(pid, 0) == nil }

@@ -8,23 +8,23 @@ import (
 	"path/filepath"
 )
 
-// awayPattern are the directories of clusters that cannot live in their stack's
-// directory; the file ownerFile in each names that directory.
+// awayPattern matches the directories of clusters that cannot be in their stack's directory. The file ownerFile in each
+// names that directory.
 const (
-	awayParent  = "/var/lib/txsvc" // not /var/tmp, where systems remove what is old
+	awayParent  = "/var/lib/txsvc" // not /var/tmp, because systems remove old files there
 	awayPattern = "postgres-*"
 	ownerFile   = "belongs-to"
 )
 
-// clusterHome is the directory that holds the cluster: Dir/postgres, or what that
-// links to when the cluster's owner cannot reach it; see the package comment.
+// clusterHome returns the directory of the cluster: Dir/postgres, or the target of that link when the cluster's owner
+// cannot reach Dir; see the package comment.
 func clusterHome(d *stateDir, o *owner) (string, error) {
 	link := d.join("postgres")
 	if o == nil {
 		return link, os.MkdirAll(link, 0o700)
 	}
 	if home, err := filepath.EvalSymlinks(link); err == nil && o.reaches(home) {
-		return home, keepOwnerFile(home, d.path)
+		return home, updateOwnerFile(home, d.path)
 	}
 	removeAbandoned()
 	if err := os.Chmod(d.path, 0o755); err != nil { // ours; secrets in it have modes of their own
@@ -39,8 +39,8 @@ func clusterHome(d *stateDir, o *owner) (string, error) {
 	return moveAway(d, link, o)
 }
 
-// moveAway makes a home for the cluster outside. A cluster that is in Dir already,
-// made by another user or moved here, is not touched: an error says so.
+// moveAway makes a directory for the cluster outside of Dir. It returns an error when Dir has a cluster already, which
+// another user made or which was moved there.
 func moveAway(d *stateDir, link string, o *owner) (string, error) {
 	if err := os.Remove(link); err != nil {
 		return "", fmt.Errorf("the user %s cannot reach the cluster in %s: %w", o.name, link, err)
@@ -58,12 +58,12 @@ func moveAway(d *stateDir, link string, o *owner) (string, error) {
 	if err := os.Symlink(home, link); err != nil {
 		return "", err
 	}
-	// Last: until it is there, nobody takes the directory for an abandoned one.
+	// The file comes last, because without it the directory cannot be taken for an abandoned one.
 	return home, os.WriteFile(filepath.Join(home, ownerFile), []byte(d.path), 0o600)
 }
 
-// keepOwnerFile follows a stack's directory that was moved.
-func keepOwnerFile(home, dir string) error {
+// updateOwnerFile changes the file when the stack's directory was moved.
+func updateOwnerFile(home, dir string) error {
 	path := filepath.Join(home, ownerFile)
 	if !exists(path) { // not moved away
 		return nil
@@ -71,9 +71,8 @@ func keepOwnerFile(home, dir string) error {
 	return os.WriteFile(path, []byte(dir), 0o600)
 }
 
-// removeAbandoned removes clusters whose stack's directory is gone from its parent;
-// a missing parent may be a disk that is not mounted now. What it cannot remove
-// stays for the next time.
+// removeAbandoned removes clusters whose stack's directory is gone. It leaves those whose parent directory is missing
+// too, because that may be a disk that is not mounted now. The next call tries again what this one cannot remove.
 func removeAbandoned() {
 	homes, _ := filepath.Glob(filepath.Join(awayParent, awayPattern)) // the pattern is well-formed
 	for _, home := range homes {

@@ -1,30 +1,26 @@
-// Package devstack runs a real PostgreSQL and a real RocketMQ (one name server,
-// one or more brokers) as child processes, for `txsvc dev` and for tests. It
-// imports nothing of ours.
+// Package devstack runs a real PostgreSQL and a real RocketMQ (one name server, one or more brokers) as child
+// processes, for `txsvc dev` and for tests. It imports no other package of this module.
 //
-// Both come as Maven artifacts and are kept in a cache directory, so only the
-// first start needs Maven and the network. RocketMQ needs Java 17 or newer.
+// Both come as Maven artifacts and stay in a cache directory, so only the first start needs Maven and the network.
+// RocketMQ needs Java 17 or newer.
 //
 // # Directories
 //
-// Options.Dir holds everything that belongs to one stack: the database cluster,
-// the brokers' stores, logs, the ports that were chosen and the database
-// password. One stack at a time may use a directory; any number of stacks in
-// different directories run side by side.
+// Options.Dir has everything that belongs to one stack: the database cluster, the brokers' stores, logs, the chosen
+// ports and the database password. One stack at a time may use a directory. Any number of stacks may run in different
+// directories.
 //
-// PostgreSQL refuses to run as root. As root its processes therefore run as an
-// unprivileged user (nobody, unless Options.PostgresUser names another), which
-// owns the cluster. When that user cannot reach Dir, for example below /root, the
-// cluster lives in a directory of its own under /var/lib/txsvc and Dir/postgres is a
-// symbolic link to it; once Dir is gone, the next start of any stack removes it.
+// PostgreSQL refuses to run as root. So root runs it as an unprivileged user (nobody, unless Options.PostgresUser names
+// another), which owns the cluster. When that user cannot reach Dir, for example below /root, the cluster is in a
+// directory under /var/lib/txsvc, and Dir/postgres is a symbolic link to it. When Dir is gone, the next start of any
+// stack removes that directory.
 //
 // # No orphans
 //
-// Every child has a guard beside it: a small shell process that holds the read end
-// of a pipe whose only write end is ours. However this process ends, also by
-// SIGKILL, the pipe closes, and the guard ends the child: politely at first, then
-// by SIGKILL. A child does not begin before its guard stands. Children run in
-// sessions of their own, so that Ctrl-C in a terminal reaches only us.
+// Every child has a guard: a small shell process with the read end of a pipe whose only write end is in this process.
+// However this process ends, even by SIGKILL, the pipe closes, and the guard ends the child, first by an orderly
+// signal, then by SIGKILL. A child does not begin before its guard is ready. Children run in sessions of their own, so
+// that Ctrl-C in a terminal reaches only this process.
 package devstack
 
 import (
@@ -39,38 +35,36 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Options say where and how a stack runs. The zero value of every field but Dir
-// is usable.
+// Options are the options of a stack. Only Dir is required.
 type Options struct {
-	Dir string // state of the stack, kept between runs; created when missing
+	Dir string // state of the stack, which stays between runs; created when missing
 
-	// Ports on 127.0.0.1; 0 chooses a free one and keeps it, as long as it stays
-	// free, for the next start in Dir. A broker at port p also uses p-2 and p+1.
-	// BrokerPort is the first broker's; the others' are always chosen.
+	// Ports on 127.0.0.1; 0 chooses a free one, which the next start in Dir uses again if it is still free. A broker at
+	// port p also uses p-2 and p+1. BrokerPort is the first broker's; the others' are always chosen.
 	PostgresPort, NamesrvPort, BrokerPort int
 
 	DatabaseOnly   bool              // no RocketMQ
 	Brokers        int               // how many masters, default 1: broker-a, broker-b, …
 	Slaves         bool              // each master has a slave, which copies it
-	BrokerConfig   map[string]string // further lines of every broker.conf; they win over ours
-	PostgresConfig map[string]string // further settings of postgresql.conf; they win over ours
+	BrokerConfig   map[string]string // further lines of every broker.conf; they override the package's own
+	PostgresConfig map[string]string // further settings of postgresql.conf; they override the package's own
 	JavaOptions    []string          // further JVM options of name server and brokers
 
 	// ClassArchive starts RocketMQ from an archive of its classes, which is made in the cache at the first such start. That
 	// start takes 15 s longer; all others need half of the CPU time.
 	ClassArchive bool
 
-	// RocketMQVersion is that of name server and brokers, for tests with others than the pinned one, which is used when it is
-	// empty. Any from 4.9 on starts.
+	// RocketMQVersion is the version of name server and brokers, from 4.9 on. Empty means the pinned one; tests use
+	// others.
 	RocketMQVersion string
 
-	// PostgresUser is the unprivileged user that runs PostgreSQL when we are root;
-	// empty means nobody.
+	// PostgresUser is the unprivileged user that runs PostgreSQL when this process is root; empty means the user
+	// nobody.
 	PostgresUser string
 	CacheDir     string // of the binaries; empty means a directory of the user's cache
 
-	Progress func(step string) // a line per step, never concurrently; nil is silent
-	Logger   *slog.Logger      // a child that ends by itself; nil is silent
+	Progress func(step string) // called for each step, never concurrently; nil is silent
+	Logger   *slog.Logger      // logs children that end by themselves; nil is silent
 }
 
 // Stack is a running PostgreSQL and RocketMQ. Its methods may be called
@@ -88,9 +82,8 @@ type Stack struct {
 	slaves   []*Process
 }
 
-// Start runs a stack and returns when it is ready: PostgreSQL answers a query and
-// every broker is registered in the name server. An error leaves nothing running.
-// ctx limits the start alone; it does not end the stack later.
+// Start runs a stack and returns when it is ready: PostgreSQL answers a query and every broker is registered in the
+// name server. After an error, nothing is running. ctx bounds only the start; it does not end the stack later.
 func Start(ctx context.Context, o Options) (*Stack, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -156,8 +149,8 @@ func start(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// run starts the processes, again with other ports when one of the chosen ports
-// was taken by somebody else between choosing and binding.
+// run starts the processes. When another process has taken one of the chosen ports meanwhile, run starts them again
+// with other ports.
 func (s *Stack) run(ctx context.Context, owner *owner) error {
 	cluster, err := prepareCluster(ctx, s, owner)
 	if err != nil {
@@ -218,7 +211,7 @@ func (s *Stack) processes() []*Process {
 	return slices.Concat(all, s.brokers, s.slaves)
 }
 
-// servers are those of PostgreSQL.
+// servers returns the PostgreSQL servers.
 func (s *Stack) servers() []*Process {
 	if s.standby == nil {
 		return []*Process{s.server.Process}
@@ -232,9 +225,8 @@ func (s *Stack) killAll() {
 	}
 }
 
-// Stop ends the stack in order: the brokers close their stores and PostgreSQL
-// writes a checkpoint, which takes RocketMQ about 12 s. When ctx ends earlier, what
-// still runs is killed, which loses no message and no committed row, but the
+// Stop ends the stack in order: PostgreSQL writes a checkpoint, and the brokers close their stores, which takes about
+// 12 s. When ctx ends earlier, the remaining processes are killed. That loses no message and no committed row, but the
 // consumer offsets of the last 5 s. Data stays in Dir.
 func (s *Stack) Stop(ctx context.Context) error {
 	group := new(errgroup.Group)
@@ -243,7 +235,7 @@ func (s *Stack) Stop(ctx context.Context) error {
 	}
 	err := group.Wait()
 	if s.namesrv != nil {
-		s.namesrv.Kill() // it keeps nothing that its brokers do not tell it again
+		s.namesrv.Kill() // its brokers register again, so it has nothing to store
 	}
 	s.dir.close()
 	if err != nil {
@@ -252,21 +244,21 @@ func (s *Stack) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the stack at once by SIGKILL: for stacks whose data is not needed.
+// Kill ends the stack at once by SIGKILL. It is for stacks whose data is not needed.
 func (s *Stack) Kill() {
 	s.killAll()
 	s.dir.close()
 }
 
-// DatabaseURL is the URL of the database txsvc, with its password.
+// DatabaseURL returns the URL of the database txsvc, with its password.
 func (s *Stack) DatabaseURL() string { return s.server.DatabaseURL() }
 
-// Nameservers are the addresses of the name server.
+// Nameservers returns the address of the name server.
 func (s *Stack) Nameservers() []string {
 	return []string{fmt.Sprintf("127.0.0.1:%d", s.ports.Namesrv)}
 }
 
-// Classpath is the Java class path of RocketMQ's server, client and tools.
+// Classpath returns the Java class path of RocketMQ's server, client and tools.
 func (s *Stack) Classpath() string { return s.install.classpath }
 
 // MQAdmin runs RocketMQ's mqadmin and returns what it prints; see [MQAdmin].
@@ -274,19 +266,19 @@ func (s *Stack) MQAdmin(ctx context.Context, args ...string) (string, error) {
 	return MQAdmin(ctx, s.Classpath(), s.Nameservers(), args...)
 }
 
-// Postgres is the database server.
+// Postgres returns the process of the database server.
 func (s *Stack) Postgres() *Process { return s.server.Process }
 
-// Namesrv is the name server. Its Start returns when it knows every broker again
-// that runs and is not paused.
+// Namesrv returns the name server. Its Start returns when the name server knows every broker again that runs and is not
+// paused.
 func (s *Stack) Namesrv() *Process { return s.namesrv }
 
-// Broker is the i-th broker, from 0; its name is [BrokerName](i).
+// Broker returns the i-th broker, from 0; its name is [BrokerName](i).
 func (s *Stack) Broker(i int) *Process { return s.brokers[i] }
 
-// Slave is the slave of the i-th broker, where there are slaves. A master waits for its slave if it is a SYNC_MASTER with
-// inSyncReplicas=2. After its start a slave may need 15 s to find its master, and to copy what it does not have.
+// Slave returns the slave of the i-th broker, if Options.Slaves is set. A master waits for its slave if it is a
+// SYNC_MASTER with inSyncReplicas=2. After its start a slave may need 15 s to find its master and copy messages.
 func (s *Stack) Slave(i int) *Process { return s.slaves[i] }
 
-// Dir is the stack's directory; its logs are in the directory log.
+// Dir returns the stack's directory. The logs are in its directory log.
 func (s *Stack) Dir() string { return s.opts.Dir }

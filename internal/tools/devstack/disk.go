@@ -5,11 +5,11 @@ import (
 	"syscall"
 )
 
-// fullDisk is how full a disk may be before RocketMQ refuses messages, in per cent;
-// no setting raises it (DefaultMessageStore.getDiskSpaceWarningLevelRatio).
+// fullDisk is the use of a disk, in per cent, above which RocketMQ refuses messages. No setting raises it
+// (DefaultMessageStore.getDiskSpaceWarningLevelRatio).
 const fullDisk = 90
 
-// warnOfFullDisk tells in time what would otherwise be seen as failing sends.
+// warnOfFullDisk warns at the start, because otherwise a full disk only shows as failing sends.
 func warnOfFullDisk(o Options) {
 	var fs syscall.Statfs_t
 	if syscall.Statfs(o.Dir, &fs) != nil || fs.Blocks == 0 {
@@ -21,7 +21,7 @@ func warnOfFullDisk(o Options) {
 	}
 }
 
-// usedPercent counts as RocketMQ does: what is reserved for root counts for nothing.
+// usedPercent counts as RocketMQ does, without the blocks that are reserved for root.
 func usedPercent(blocks, free, available uint64) uint64 {
 	used := blocks - free
 	return used * 100 / max(used+available, 1)

@@ -2,15 +2,14 @@ package devstack
 
 import "context"
 
-// For the tests that look from outside.
+// For the tests of package devstack_test.
 var (
 	ChildrenOf      = childrenOf
 	Lives           = lives
 	RemoveAbandoned = removeAbandoned
 )
 
-// InstalledCache fetches the binaries, where they are missing, and returns the cache
-// that holds them.
+// InstalledCache fetches missing binaries, and returns their cache.
 func InstalledCache(ctx context.Context) (string, error) {
 	o, err := Options{Dir: "/"}.withDefaults()
 	if err != nil {

@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// logbackStatus are the lines in which RocketMQ's logging tells how it configures
-// itself: hundreds, at each start, on standard output.
+// logbackStatus matches the lines that RocketMQ's logging writes to standard output about its own configuration,
+// hundreds at each start.
 var logbackStatus = regexp.MustCompile(`^\d\d:\d\d:\d\d,\d{3} \|-`)
 
-// bindFailures are the words of PostgreSQL and of Java for a port in use.
+// bindFailures has the messages of PostgreSQL and Java about a port in use.
 var bindFailures = []string{"Address already in use", "BindException", "could not create any TCP/IP sockets"}
 
-// endedEarly is the error of a process that ended before it was ready: it shows
-// what the process said last.
+// endedEarly returns the error of a process that ended before it was ready, with the process's last output.
 func (p *Process) endedEarly(r *running) error {
 	said := logSince(p.spec.log, r.logFrom)
 	err := errors.New("it ended")
@@ -30,7 +29,7 @@ func (p *Process) endedEarly(r *running) error {
 	return fmt.Errorf("%w (%s); the end of %s:\n%s", err, r.state, p.spec.log, lastLines(said))
 }
 
-// said is what the process has written in its present life.
+// said returns the output of the process in its present life.
 func (p *Process) said() string {
 	r := p.current()
 	if r == nil {
@@ -39,7 +38,7 @@ func (p *Process) said() string {
 	return logSince(p.spec.log, r.logFrom)
 }
 
-// logSince is what the log file got from an offset on, without noise.
+// logSince returns the log file from an offset on, without noise.
 func logSince(path string, offset int64) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -64,7 +63,7 @@ func withoutNoise(r io.Reader) string {
 	return kept.String()
 }
 
-// lastLines is what an error shows of a long output.
+// lastLines returns the part of a long output that an error shows.
 func lastLines(s string) string {
 	const n = 15
 	lines := strings.Split(strings.TrimSpace(s), "\n")

@@ -9,14 +9,13 @@ import (
 	"syscall"
 )
 
-// waitForGo is how a child begins: it becomes the program once a line arrives, and
-// ends if its parent dies before that.
+// waitForGo is the first program of a child. It becomes the real program once a line arrives, and ends if its parent
+// dies before that.
 const waitForGo = `read -r go || exit 1; exec "$@" </dev/null`
 
-// guardScript ends process $1 once its own standard input closes without a line:
-// signal $2 at once, signal $3 after 5 s, SIGKILL after 12 s. SIGCONT makes a
-// paused process see the signal. A zombie counts as ended: where process 1 does not
-// reap, as in many containers, it stays one for ever.
+// guardScript ends process $1 once its own standard input closes without a line: signal $2 at once, signal $3 after 5
+// s, SIGKILL after 12 s. SIGCONT makes a paused process see the signal. A zombie counts as ended, because it stays one
+// for ever where process 1 does not reap, as in many containers.
 const guardScript = `
 trap '' HUP INT QUIT TERM
 if read -r dismissed; then exit 0; fi
@@ -35,14 +34,14 @@ while lives "$1" && [ "$tenths" -lt 150 ]; do
 done 2>/dev/null
 `
 
-// guard ends a child when we die; see the package comment.
+// guard ends a child when this process dies; see the package comment.
 type guard struct {
 	cmd  *exec.Cmd
-	line *os.File // the write end; only we hold it
+	line *os.File // the write end, which only this process has
 }
 
-// newGuard watches over pid. lock is a locked file that stays locked as long as the
-// guard lives: that tells a later run that a child may still be there.
+// newGuard makes a guard of pid. lock is a locked file that stays locked as long as the guard lives, so that a later
+// run knows that a child may still be there.
 func newGuard(pid int, first, second syscall.Signal, lock *os.File) (*guard, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -62,17 +61,17 @@ func newGuard(pid int, first, second syscall.Signal, lock *os.File) (*guard, err
 	return &guard{cmd: cmd, line: write}, nil
 }
 
-// dismiss sends the guard home without touching the child, and waits for it.
+// dismiss ends the guard without touching the child, and waits for it.
 func (g *guard) dismiss() {
-	_, _ = g.line.WriteString("dismissed\n") // a dead guard needs no dismissal
+	_, _ = g.line.WriteString("dismissed\n") // the guard may be dead
 	_ = g.line.Close()
 	_ = g.cmd.Wait()
 }
 
 func signalNumber(s syscall.Signal) string { return strconv.Itoa(int(s)) }
 
-// launch starts the child of sp under a guard. The child becomes the program only
-// when the guard stands, so there is no moment in which our death leaves it alone.
+// launch starts the child of sp with a guard. The child becomes the program only when the guard is ready, so it never
+// outlives this process.
 func launch(sp spec, lock *os.File) (*running, error) {
 	out, err := os.OpenFile(sp.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

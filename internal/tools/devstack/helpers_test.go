@@ -17,7 +17,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
-// fast are the options of tests that do not look at durability or speed.
+// fast returns options for tests that are not about durability or speed.
 func fast(dir string) devstack.Options {
 	return devstack.Options{
 		Dir:            dir,
@@ -45,7 +45,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// tempDir is like t.TempDir, but may hold what a dying process still writes.
+// tempDir is like t.TempDir, but a dying process may still write to it.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "devstack-test-")
@@ -84,8 +84,8 @@ func mqadmin(t *testing.T, s *devstack.Stack, args ...string) string {
 	return out
 }
 
-// send has mqadmin send a message, and returns what it prints when the broker has stored it. mqadmin gives up after 3 s, which a
-// cold broker on a busy machine may need, so it is asked again.
+// send has mqadmin send a message, and returns what it prints when the broker has stored it. It retries, because
+// mqadmin gives up after 3 s and a cold broker on a busy machine may need longer.
 func send(t *testing.T, s *devstack.Stack, args ...string) (printed string) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "a message is stored", func() bool {
@@ -110,7 +110,7 @@ func eventually(t *testing.T, d time.Duration, what string, holds func() bool) {
 // ask sends RocketMQ one request without fields and returns the body of the reply.
 func ask(addr string, code int) (string, error) { return askWithin(time.Minute, addr, code) }
 
-// askWithin is written apart from the code under test.
+// askWithin shares no code with the code under test.
 func askWithin(limit time.Duration, addr string, code int) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {
@@ -132,7 +132,7 @@ func askWithin(limit time.Duration, addr string, code int) (string, error) {
 	return string(rest[lengths[1]:]), err
 }
 
-// answers tells whether a name server or broker replies within a second.
+// answers reports whether a name server or broker replies within a second.
 func answers(addr string) bool {
 	_, err := askWithin(time.Second, addr, 106)
 	return err == nil
@@ -140,7 +140,7 @@ func answers(addr string) bool {
 
 var brokerAddress = regexp.MustCompile(`"brokerAddrs":\{0:"([^"]+)"\},"brokerName":"([^"]+)"`)
 
-// brokers are the addresses of the brokers that the name server knows, by name.
+// brokers returns the addresses of the brokers that the name server knows, by name.
 func brokers(t *testing.T, s *devstack.Stack) map[string]string {
 	t.Helper()
 	info, err := ask(s.Nameservers()[0], 106)

@@ -13,19 +13,17 @@ import (
 	"time"
 )
 
-// The pinned versions. RocketMQ is the one that the wire notes were exercised
-// against.
+// The pinned versions.
 const (
 	PostgresVersion = "18.1"
 	RocketMQVersion = "5.4.0"
 
 	postgresArtifact = "18.1.0"
-	// The plugin's version is pinned too: which one Maven takes by itself depends on
-	// Maven's own version.
+	// The plugin's version is pinned too, because Maven's default depends on Maven's own version.
 	copyGoal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 )
 
-// installation is where the binaries are.
+// installation has the paths of the binaries.
 type installation struct {
 	java      string
 	postgres  string // holds bin, lib, share
@@ -33,7 +31,7 @@ type installation struct {
 	archives  string // holds the class archives; empty: there are none
 }
 
-// install puts the binaries into the cache, once for all stacks of the machine.
+// install puts the binaries into the cache, once for all stacks of the user.
 func install(ctx context.Context, o Options, java string, owner *owner) (*installation, error) {
 	cache, err := cacheDir(o.CacheDir, owner)
 	if err != nil {
@@ -84,7 +82,7 @@ func installBoth(ctx context.Context, o Options, cache, postgres, rocketmq strin
 	return nil
 }
 
-// lockCache returns when no other run fills the cache; closing the file gives the lock back.
+// lockCache returns when no other run fills the cache. Closing the file releases the lock.
 func lockCache(ctx context.Context, o Options, cache string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -115,8 +113,7 @@ func installArchives(ctx context.Context, o Options, cache string, inst *install
 	})
 }
 
-// once fills dir unless it is there. The renaming at the end is the mark that it is
-// complete.
+// once fills dir unless it exists. It renames dir at the end, so a directory that exists is complete.
 func once(dir string, fill func(aside string) error) error {
 	if exists(dir) {
 		return nil
@@ -139,8 +136,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// cacheDir is the configured directory, else the user's own. Where the cluster's
-// owner cannot reach root's own, it is one of the system's.
+// cacheDir returns the configured directory, or the user's own. When the cluster's owner cannot reach root's own, it
+// returns one of the system.
 func cacheDir(configured string, o *owner) (string, error) {
 	if configured != "" {
 		return configured, os.MkdirAll(configured, 0o755)
@@ -185,7 +182,7 @@ func fetchPostgres(ctx context.Context, dir string) error {
 	return os.Remove(jar)
 }
 
-// postgresPlatform is the artifact's name for this machine.
+// postgresPlatform returns the artifact's name for this machine.
 func postgresPlatform() string {
 	arch := runtime.GOARCH
 	if arch == "arm64" {
@@ -200,8 +197,7 @@ func postgresPlatform() string {
 
 type dependency struct{ group, artifact, version string }
 
-// copyDependencies has Maven copy the artifacts, with what they need at run time,
-// into dir.
+// copyDependencies makes Maven copy the artifacts and their dependencies at run time into dir.
 func copyDependencies(ctx context.Context, dir string, deps ...dependency) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
@@ -214,7 +210,7 @@ func copyDependencies(ctx context.Context, dir string, deps ...dependency) error
 	defer os.Remove(pom)
 	cmd := exec.CommandContext(ctx, mvn, "-q", "-B", "-f", pom, copyGoal,
 		"-DincludeScope=runtime", "-DoutputDirectory="+dir)
-	cmd.WaitDelay = time.Second // what it started may hold the pipe after a cancel
+	cmd.WaitDelay = time.Second // its children may hold the pipe after a cancel
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w:\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out)))
 	}

@@ -14,14 +14,14 @@ import (
 
 const oldestJava = 17
 
-// How to get what is missing; each is part of a one-line error.
+// Hints for missing tools. Each is part of a one-line error.
 const (
 	installJava = "install openjdk-17-jre-headless (Debian, Ubuntu), java-17-openjdk-headless (Fedora), " +
 		"openjdk@17 (Homebrew) or newer, and have java in PATH or JAVA_HOME set"
 	installMaven = "install maven (Debian, Ubuntu, Fedora, Homebrew), and have mvn in PATH"
 )
 
-// findJava is the java of JAVA_HOME, else of PATH, when it is new enough.
+// findJava returns the java of JAVA_HOME, or of PATH, if it is new enough.
 func findJava(ctx context.Context) (string, error) {
 	java, err := javaCommand()
 	if err != nil {

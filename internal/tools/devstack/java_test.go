@@ -25,7 +25,7 @@ func TestJavaMajor(t *testing.T) {
 	}
 }
 
-// What is missing is told in one line that says what to install.
+// The error about a missing tool is one line that says what to install.
 func TestMissingTools(t *testing.T) {
 	tests := map[string]struct {
 		java    string // what the fake java does; empty is no java

@@ -22,7 +22,7 @@ const runAs = "DEVSTACK_TEST_OPTIONS"
 
 type anotherOptions struct{ Dir, CacheDir string }
 
-// report is what that program prints once its stack is ready.
+// report is the output of that program once its stack is ready.
 type report struct {
 	URL         string
 	Nameservers []string
@@ -93,13 +93,13 @@ func startAnother(t *testing.T, binary string, o anotherOptions, as *syscall.Cre
 	return a
 }
 
-// kill is SIGKILL for the process, and nothing for its children.
+// kill sends SIGKILL to the process, and nothing to its children.
 func (a *another) kill() {
 	_ = a.cmd.Process.Kill()
 	_ = a.cmd.Wait()
 }
 
-// pauseAll stops all processes of the stack, PostgreSQL's children among them.
+// pauseAll stops all processes of the stack, also PostgreSQL's children.
 func (a *another) pauseAll(t *testing.T) {
 	t.Helper()
 	for _, pid := range a.PIDs {
@@ -107,7 +107,7 @@ func (a *another) pauseAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	children := devstack.ChildrenOf(a.PIDs[0]) // first of all is the postmaster: it starts no more
+	children := devstack.ChildrenOf(a.PIDs[0]) // the postmaster comes first, so that it starts no more
 	if len(children) < 3 {
 		t.Fatalf("got PostgreSQL's processes %v, want several", children)
 	}
@@ -125,8 +125,8 @@ func (a *another) awaitEnd(t *testing.T, dir string) {
 	eventually(t, 30*time.Second, "nothing of the directory runs", func() bool { return len(processesIn(t, dir)) == 0 })
 }
 
-// SIGKILL of the process that runs a stack ends all of its children, also paused
-// ones, and a start right after it waits for them and finds what was committed.
+// SIGKILL of the process that runs a stack ends all of its children, also paused ones. A start right after it waits for
+// them and finds all committed rows.
 func TestKilledParentLeavesNothing(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -142,7 +142,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 
 	second := startAnother(t, self, o, nil)
 	second.kill()
-	third := startStack(t, fast(o.Dir)) // at once: what it kills is still ending
+	third := startStack(t, fast(o.Dir)) // at once, while the killed processes are still ending
 	if got := mustQuery[int](t, third.DatabaseURL(), "select n from kept"); got != 42 {
 		t.Errorf("got %d, want 42", got)
 	}
@@ -156,8 +156,8 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 	}
 }
 
-// As root, PostgreSQL runs as another user, also below a directory that that user
-// cannot enter; its cluster goes when the directory is gone.
+// As root, PostgreSQL runs as another user, also in a directory that this user cannot enter. Its cluster is removed
+// when the directory is gone.
 func TestRootInAPrivateDirectory(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -189,7 +189,7 @@ func TestRootInAPrivateDirectory(t *testing.T) {
 	}
 	o.Dir = moved
 	s = startStack(t, o)
-	devstack.RemoveAbandoned() // must know that it was moved
+	devstack.RemoveAbandoned() // must notice that it was moved
 	if got := mustQuery[int](t, s.DatabaseURL(), "select n from kept"); got != 42 {
 		t.Errorf("got %d, want 42", got)
 	}
@@ -212,7 +212,7 @@ func modeOf(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// Root is the special case: when the tests run as root, this one shows a user's run.
+// Root is the special case, so this test shows a run of an unprivileged user even when the tests run as root.
 func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -254,7 +254,7 @@ func credential(t *testing.T, name string) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// reachableSelf is a copy of this test binary that every user can run.
+// reachableSelf returns a copy of this test binary that every user can run.
 func reachableSelf(t *testing.T, dir string) string {
 	t.Helper()
 	self, err := os.Executable()

@@ -10,13 +10,13 @@ import (
 	"syscall"
 )
 
-// owner is the unprivileged user that PostgreSQL runs as when we are root.
+// owner is the unprivileged user that PostgreSQL runs as when this process is root.
 type owner struct {
 	name     string
 	uid, gid uint32
 }
 
-// clusterOwner is nil when we are not root: then PostgreSQL runs as ourselves.
+// clusterOwner returns nil when this process is not root; then PostgreSQL runs as the same user.
 func clusterOwner(name string) (*owner, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -46,7 +46,7 @@ func (o *owner) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: o.uid, Gid: o.gid}
 }
 
-// give makes path the owner's.
+// give makes the owner own path.
 func (o *owner) give(path string) error {
 	if o == nil {
 		return nil
@@ -57,8 +57,8 @@ func (o *owner) give(path string) error {
 	return nil
 }
 
-// reaches tells whether the owner can enter dir. It is tried, not computed:
-// permissions of parents, access lists and mounts all have their say.
+// reaches reports whether the owner can enter dir. It tries, because permissions of parents, access lists and mounts
+// all matter.
 func (o *owner) reaches(dir string) bool {
 	if o == nil {
 		return true

@@ -25,8 +25,8 @@ type ports struct {
 	Slaves   []int `json:"slaves,omitempty"`
 }
 
-// choosePorts takes the configured ports, else the remembered, else free ones. A
-// configured port that is taken is an error; a remembered one is chosen anew.
+// choosePorts takes the configured ports, or the remembered ones, or free ones. A configured port that is in use is an
+// error; instead of a remembered one in use, it chooses another.
 func (d *stateDir) choosePorts(o Options) (ports, error) {
 	var last ports
 	if err := readJSON(d.join("ports.json"), &last); err != nil {
@@ -108,8 +108,7 @@ func (c *portChooser) take(port int, offsets []int) bool {
 	return true
 }
 
-// portFree asks on loopback and on all interfaces: brokers open their replication
-// port on all.
+// portFree tries loopback and all interfaces, because brokers open their replication port on all.
 func portFree(port int) bool {
 	var config net.ListenConfig
 	for _, host := range []string{"127.0.0.1", ""} {

@@ -56,9 +56,8 @@ func prepareCluster(ctx context.Context, s *Stack, o *owner) (*cluster, error) {
 	return c, c.forgetFormerRun()
 }
 
-// forgetFormerRun removes the pid file of a postmaster that was killed. The run's
-// locks tell that none is left, and the number in the file may be somebody else's
-// by now, at which PostgreSQL would refuse to start.
+// forgetFormerRun removes the pid file of a postmaster that was killed. The run's locks show that none is left. The
+// number in the file may belong to another process by now, and then PostgreSQL would refuse to start.
 func (c *cluster) forgetFormerRun() error {
 	err := os.Remove(filepath.Join(c.data, "postmaster.pid"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +78,8 @@ func keptPassword(path string) (string, error) {
 	return password, writeFile(path, []byte(password), 0o600)
 }
 
-// init runs initdb aside and puts the finished cluster in its place, so that an
-// interrupted one is never taken for a whole one.
+// init runs initdb in another directory and moves the finished cluster to its place, so that an interrupted one is
+// never taken for a whole one.
 func (c *cluster) init(ctx context.Context, s *Stack, home string) error {
 	aside, secret := filepath.Join(home, "data.new"), filepath.Join(home, "password.new")
 	if err := os.RemoveAll(aside); err != nil {
@@ -100,7 +99,7 @@ func (c *cluster) init(ctx context.Context, s *Stack, home string) error {
 		"--pgdata="+aside, "--username="+databaseUser, "--pwfile="+secret, "--auth=scram-sha-256",
 		"--encoding=UTF8", "--locale=C", "--no-instructions")
 	cmd.Dir, cmd.Env = home, postgresEnv()
-	cmd.ExtraFiles = []*os.File{s.dir.children} // a later run waits for it
+	cmd.ExtraFiles = []*os.File{s.dir.children} // so that a later run waits for initdb
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.owner.credential()}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -112,7 +111,7 @@ func (c *cluster) init(ctx context.Context, s *Stack, home string) error {
 	return nil
 }
 
-// postgresEnv keeps PG* variables of ours away from the server.
+// postgresEnv is the server's environment, without PG* variables of this process.
 func postgresEnv() []string {
 	return []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 }
@@ -150,7 +149,7 @@ func (s *Stack) databaseURL(port int, database string) string {
 	return u.String()
 }
 
-// postgresReady asks a query, and makes the database txsvc the first time.
+// postgresReady runs a query. The first time it also creates the database txsvc.
 func (s *Stack) postgresReady(ctx context.Context, port int) error {
 	conn, err := pgx.Connect(ctx, s.databaseURL(port, "postgres"))
 	if err != nil {

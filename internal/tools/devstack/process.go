@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// stopLimit is how long an orderly stop may take when its context does not say.
+// stopLimit bounds an orderly stop.
 const stopLimit = 30 * time.Second
 
-// spec is what a [Process] runs and how it is told to end.
+// spec has a [Process]'s program, and the signals that end it.
 type spec struct {
 	name      string // for logs and errors
 	args      []string
 	dir       string
 	env       []string
-	owner     *owner // nil: our own user
+	owner     *owner // nil: the same user
 	log       string // file of stdout and stderr
 	orderly   syscall.Signal
 	immediate syscall.Signal
 	tree      bool // pause and kill its child processes too
 
 	prepare func() error // before each launch; nil is nothing
-	// ready returns nil once the process serves; it is asked again after an error
-	// until the process has ended or the start's context has.
+	// ready returns nil once the process serves. After an error it is called again until the process or the start's
+	// context has ended.
 	ready func(ctx context.Context) error
-	// settled tells that nothing worth waiting for is left of an orderly stop.
+	// settled reports that an orderly stop has nothing left to do that is worth waiting for.
 	settled func() bool
 }
 
@@ -39,7 +39,7 @@ type spec struct {
 // data and ports stay the same. Its methods may be called concurrently.
 type Process struct {
 	spec   spec
-	lock   *os.File // held by the guard as long as the child may live
+	lock   *os.File // locked by the guard as long as the child may live
 	logger *slog.Logger
 
 	mu  sync.Mutex
@@ -51,7 +51,7 @@ type running struct {
 	cmd     *exec.Cmd
 	guard   *guard
 	logFrom int64 // where this life begins in the log file
-	watched bool  // its end would be news: it served, and nobody asked for the end; guarded by Process.mu
+	watched bool  // it served, and nobody has asked for its end, so its end is logged; guarded by Process.mu
 	done    chan struct{}
 	state   *os.ProcessState // valid after done
 }
@@ -60,7 +60,7 @@ func (s *Stack) newProcess(sp spec) *Process {
 	return &Process{spec: sp, lock: s.dir.children, logger: s.opts.Logger}
 }
 
-// Start runs the process and returns when it is ready. An error leaves it stopped.
+// Start runs the process and returns when it is ready. After an error it is stopped.
 func (p *Process) Start(ctx context.Context) error {
 	r, err := p.launch()
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *Process) launch() (*running, error) {
 
 // reap waits for the end of the child; only then may its guard go.
 func (p *Process) reap(r *running) {
-	_ = r.cmd.Wait() // how it ended is in ProcessState
+	_ = r.cmd.Wait() // ProcessState has the outcome
 	r.guard.dismiss()
 	p.mu.Lock()
 	unexpected := r.watched
@@ -142,7 +142,7 @@ func (p *Process) tryReady(ctx context.Context, r *running) error {
 	if err := p.spec.ready(ctx); err != nil {
 		return err
 	}
-	if r.over() { // somebody else may have answered at its port
+	if r.over() { // another process may have answered at its port
 		return errors.New("it has ended")
 	}
 	return nil
@@ -154,7 +154,7 @@ func (p *Process) watch(r *running) {
 	r.watched = true
 }
 
-// PID is the process id, 0 when the process does not run.
+// PID returns the process id, or 0 when the process does not run.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +164,8 @@ func (p *Process) PID() int {
 	return p.run.cmd.Process.Pid
 }
 
-// Done is closed when the present life of the process has ended. Nil before the
-// first start.
+// Done returns a channel that is closed when the present life of the process has ended. It is nil before the first
+// start.
 func (p *Process) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,17 +175,16 @@ func (p *Process) Done() <-chan struct{} {
 	return p.run.done
 }
 
-// Stop ends the process in its orderly way and waits. When ctx ends first, or
-// after 30 s, it is killed and Stop returns an error. A stopped process is no error.
+// Stop ends the process in its orderly way and waits. When ctx ends first, or after 30 s, Stop kills it and returns an
+// error. Stopping a stopped process is no error.
 func (p *Process) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
 	return p.end(ctx, p.spec.orderly)
 }
 
-// StopImmediate ends the process in its immediate way: PostgreSQL drops its
-// sessions without a checkpoint and recovers at the next start. What has no such
-// way is killed.
+// StopImmediate ends the process in its immediate way: PostgreSQL drops its sessions without a checkpoint and recovers
+// at the next start. A process without such a way is killed.
 func (p *Process) StopImmediate(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
@@ -217,8 +216,7 @@ func (p *Process) end(ctx context.Context, sig syscall.Signal) error {
 	}
 }
 
-// Kill ends the process by SIGKILL, for PostgreSQL with all its sessions, and
-// waits. A stopped process is none to kill.
+// Kill ends the process by SIGKILL, PostgreSQL with all its sessions, and waits. It does nothing to a stopped process.
 func (p *Process) Kill() {
 	r := p.announceEnd()
 	if r == nil {
@@ -233,8 +231,8 @@ func (p *Process) Kill() {
 	awaitGone(children)
 }
 
-// awaitGone waits for killed processes that are not our children: PostgreSQL refuses
-// to start while one of an earlier life still holds its shared memory.
+// awaitGone waits for killed processes that are no children of this one, because PostgreSQL refuses to start while a
+// process of an earlier life still has its shared memory.
 func awaitGone(pids []int) {
 	deadline := time.Now().Add(5 * time.Second)
 	for _, pid := range pids {
@@ -244,8 +242,7 @@ func awaitGone(pids []int) {
 	}
 }
 
-// announceEnd returns the present life, nil when there is none, and notes that its
-// end is wanted.
+// announceEnd returns the present life, or nil, and notes that its end is wanted.
 func (p *Process) announceEnd() *running {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,8 +253,8 @@ func (p *Process) announceEnd() *running {
 	return p.run
 }
 
-// Pause stops the process by SIGSTOP, for PostgreSQL with all its sessions: it
-// keeps its connections, and answers nothing.
+// Pause stops the process by SIGSTOP, PostgreSQL with all its sessions. Its connections stay open, and it answers
+// nothing.
 func (p *Process) Pause() {
 	if r := p.current(); r != nil {
 		p.pause(r)
@@ -280,8 +277,7 @@ func (p *Process) current() *running {
 	return p.run
 }
 
-// pause returns the paused children. The parent stops first, so that it starts no
-// more of them.
+// pause stops the process and returns its paused children. The parent stops first, so that it starts no more of them.
 func (p *Process) pause(r *running) []int {
 	p.signal(r, syscall.SIGSTOP)
 	if !p.spec.tree {

@@ -62,7 +62,7 @@ func TestNotReadyInTime(t *testing.T) {
 	}
 }
 
-// A process that ignores the orderly signal is killed when the time is over.
+// A process that ignores the orderly signal is killed when its time is over.
 func TestStubbornProcessIsKilled(t *testing.T) {
 	t.Parallel()
 	p := setupProcess(t, "trap '' TERM; echo ready; while :; do sleep 0.05; done", slog.New(slog.DiscardHandler))
@@ -123,7 +123,7 @@ func TestGuardKillsAStubbornChild(t *testing.T) {
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.run.guard.line.Close(); err != nil { // what our death does
+	if err := p.run.guard.line.Close(); err != nil { // as if this process had died
 		t.Fatal(err)
 	}
 	select {

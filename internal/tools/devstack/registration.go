@@ -21,7 +21,7 @@ const (
 // maxReply bounds what is read of a reply, in bytes.
 const maxReply = 16 << 20
 
-// refusal is a reply that says no: whoever sent it is alive.
+// refusal is a reply with an error code. Its sender is alive.
 type refusal struct {
 	code   int
 	remark string
@@ -29,16 +29,15 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("answered with code %d: %s", r.code, r.remark) }
 
-// brokerReady holds when this life of the broker has said that it is up, which it
-// does after it has reported itself to the name server, when the name server knows
-// it at its address, and when it answers itself. The first condition is there
-// because the name server may for a moment still know the life before.
+// brokerReady returns nil when this life of the broker has logged that it is up, when the name server knows it at its
+// address, and when it answers itself. The first condition is necessary because the name server may still know the life
+// before for a moment; the broker logs after it has registered.
 func (s *Stack) brokerReady(ctx context.Context, p *Process, name, addr string) error {
 	if !p.booted() {
 		return errors.New("it has not said that it is up")
 	}
 	if err := s.registered(ctx, name, addr); err != nil {
-		_ = s.remind(ctx, addr) // if it does not help, the broker does it within 10 s
+		_ = s.remind(ctx, addr) // if this fails, the broker registers within 10 s
 		return err
 	}
 	_, err := request(ctx, addr, codeBrokerRuntimeInfo, "")
@@ -48,8 +47,7 @@ func (s *Stack) brokerReady(ctx context.Context, p *Process, name, addr string) 
 	return err
 }
 
-// namesrvReady holds when the name server answers and knows every broker that
-// answers too.
+// namesrvReady returns nil when the name server answers and knows every broker that answers.
 func (s *Stack) namesrvReady(ctx context.Context) error {
 	if _, err := clusterInfo(ctx, s.Nameservers()[0]); err != nil {
 		return err
@@ -81,8 +79,8 @@ func (s *Stack) registered(ctx context.Context, name, addr string) error {
 	return nil
 }
 
-// remind makes a broker report itself to the name server now: it does so when its
-// permission is set, here to what it is (AdminBrokerProcessor.updateBrokerConfig).
+// remind makes a broker register at the name server now. A broker registers when its permission is set; remind sets it
+// to its present value (AdminBrokerProcessor.updateBrokerConfig).
 func (s *Stack) remind(ctx context.Context, addr string) error {
 	permission := "6" // read and write, the default
 	if configured := s.opts.BrokerConfig["brokerPermission"]; configured != "" {
@@ -92,8 +90,8 @@ func (s *Stack) remind(ctx context.Context, addr string) error {
 	return err
 }
 
-// clusterInfo is the name server's list of brokers, in fastjson's notation, which
-// has unquoted integer keys and is therefore only searched.
+// clusterInfo returns the name server's list of brokers in fastjson's notation. Callers only search it, because it has
+// unquoted integer keys.
 func clusterInfo(ctx context.Context, nameserver string) (string, error) {
 	return request(ctx, nameserver, codeClusterInfo, "")
 }

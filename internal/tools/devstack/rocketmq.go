@@ -17,7 +17,8 @@ import (
 	"unicode/utf16"
 )
 
-// IndexThread is a broker's thread that writes its consume queues and its index, for [Process.PauseThread].
+// IndexThread is the name of the thread with which a broker writes its consume queues and its index, for
+// [Process.PauseThread].
 const IndexThread = "ReputMessageService"
 
 // The main classes of RocketMQ's servers.
@@ -26,7 +27,7 @@ const (
 	brokerMain  = "org.apache.rocketmq.broker.BrokerStartup"
 )
 
-// BrokerName is the name of the i-th broker, from 0: broker-a, broker-b, …
+// BrokerName returns the name of the i-th broker, from 0: broker-a, broker-b, …
 func BrokerName(i int) string { return "broker-" + string(rune('a'+i)) }
 
 // javaCommandLine runs main with its own home, where RocketMQ logs, and its own
@@ -45,9 +46,8 @@ func javaCommandLine(java, classpath, home string, options []string, main ...str
 
 func javaTemp(home string) string { return filepath.Join(home, "tmp") }
 
-// freshHome removes what former lives left of temporary files, and has what RocketMQ 4
-// does not start without: a file that configures its logging. Later versions have
-// their own.
+// freshHome removes temporary files of former lives. It also makes a file that configures RocketMQ 4's logging, because
+// that version does not start without one.
 func freshHome(home string) error {
 	if err := os.RemoveAll(javaTemp(home)); err != nil {
 		return err
@@ -73,7 +73,7 @@ const logback = `<configuration>
 </configuration>
 `
 
-// javaEnv keeps RocketMQ's variables of ours away, and JAVA_TOOL_OPTIONS.
+// javaEnv is the environment of the JVMs, without RocketMQ's variables and JAVA_TOOL_OPTIONS of this process.
 func javaEnv() []string { return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"} }
 
 // rocketmqSpec is a RocketMQ process with a home and a configuration file.
@@ -107,7 +107,7 @@ func namesrvSpec(s *Stack) spec {
 
 func slaveName(i int) string { return BrokerName(i) + "-slave" }
 
-// brokerSpec is the i-th broker; the lines of extra win over all others.
+// brokerSpec returns the spec of the i-th broker. The lines of extra override all others.
 func brokerSpec(s *Stack, i int, extra map[string]string) spec {
 	lines := map[string]string{}
 	maps.Copy(lines, s.opts.BrokerConfig)
@@ -115,7 +115,8 @@ func brokerSpec(s *Stack, i int, extra map[string]string) spec {
 	return masterOrSlave(s, i, BrokerName(i), s.ports.Brokers[i], lines, func() *Process { return s.brokers[i] })
 }
 
-// slaveSpec is the slave of the i-th broker. A name server tells it where its master is when it registers.
+// slaveSpec returns the spec of the i-th broker's slave. A slave gets its master's address from a name server when it
+// registers.
 func slaveSpec(s *Stack, i int) spec {
 	lines := map[string]string{}
 	maps.Copy(lines, s.opts.BrokerConfig)
@@ -123,7 +124,7 @@ func slaveSpec(s *Stack, i int) spec {
 	return masterOrSlave(s, i, slaveName(i), s.ports.Slaves[i], lines, func() *Process { return s.slaves[i] })
 }
 
-// masterOrSlave is a broker process of that name; further lines of its configuration win over those that all have.
+// masterOrSlave returns the spec of a broker process with that name. lines override the settings that all brokers have.
 func masterOrSlave(s *Stack, i int, name string, port int, lines map[string]string, process func() *Process) spec {
 	store := s.dir.join("rocketmq", name, "store")
 	config := map[string]string{
@@ -141,8 +142,9 @@ func masterOrSlave(s *Stack, i int, name string, port int, lines map[string]stri
 		"mappedFileSizeCommitLog":  strconv.Itoa(64 << 20),
 		"maxHashSlotNum":           "500000", // the index file: 42 MB instead of 420, sparse
 		"maxIndexNum":              "2000000",
-		// The timer wheel of delayed messages is compared with its file byte by byte, 37 MB, once a second by default:
-		// a sixth of a core for nothing. After a crash it is built anew from the messages.
+		// By default the broker compares the timer wheel of delayed messages with its file once a second, byte by byte,
+		// 37 MB. That costs a sixth of a core for nothing, because the broker rebuilds the wheel from the messages
+		// after a crash.
 		"timerFlushIntervalMs": "60000",
 		// A thread of the broker spins, a whole core, until this time has passed after the start, 10 s by default
 		// (TransactionMetricsFlushService).
@@ -164,9 +166,9 @@ func masterOrSlave(s *Stack, i int, name string, port int, lines map[string]stri
 	return sp
 }
 
-// ReconfigureBroker changes how the i-th broker runs, from its next start on: further
-// lines of its broker.conf and variables of its environment (NAME=value), which win
-// over those that the stack was started with. Nil takes earlier ones back.
+// ReconfigureBroker changes how the i-th broker runs, from its next start on: further lines of its broker.conf and
+// variables of its environment (NAME=value), which win over those that the stack was started with. Nil removes earlier
+// ones.
 func (s *Stack) ReconfigureBroker(i int, config map[string]string, env []string) {
 	sp, p := brokerSpec(s, i, config), s.brokers[i]
 	p.mu.Lock()
@@ -186,8 +188,7 @@ func writeProperties(path string, config map[string]string) error {
 	return nil
 }
 
-// escapeProperty writes what is not printable ASCII as UTF-16 escapes: Java reads
-// properties as ISO 8859-1.
+// escapeProperty writes all but printable ASCII as UTF-16 escapes, because Java reads properties as ISO 8859-1.
 func escapeProperty(value string) string {
 	var b strings.Builder
 	for _, unit := range utf16.Encode([]rune(value)) {
@@ -203,9 +204,8 @@ func escapeProperty(value string) string {
 	return b.String()
 }
 
-// MQAdmin runs RocketMQ's mqadmin against the name servers and returns what it
-// prints. mqadmin reports most failures only there: look at the output. Each call
-// starts a JVM, which takes a second or more.
+// MQAdmin runs RocketMQ's mqadmin against the name servers and returns its output. Callers have to look at the output,
+// because mqadmin reports most failures only there. Each call starts a JVM, which takes a second or more.
 func MQAdmin(ctx context.Context, classpath string, nameservers []string, args ...string) (string, error) {
 	java, err := javaCommand()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
-// What is written is there after an orderly stop and a start in the same directory,
-// at the same ports, with nothing set that weakens PostgreSQL.
+// Data is still there after an orderly stop and a start in the same directory, at the same ports, with PostgreSQL's
+// default durability.
 func TestDataIsKeptOverARestart(t *testing.T) {
 	t.Parallel()
 	var steps []string
@@ -56,8 +56,8 @@ func TestDataIsKeptOverARestart(t *testing.T) {
 	}
 }
 
-// plantPidFile writes what a killed PostgreSQL leaves, with a process id that belongs
-// to another process of its user by now.
+// plantPidFile writes the pid file of a killed PostgreSQL, with a process id that belongs to another process of its
+// user by now.
 func plantPidFile(t *testing.T, data string) {
 	t.Helper()
 	info, err := os.Stat(data)
@@ -92,7 +92,7 @@ func exec(t *testing.T, url, sql string) {
 	}
 }
 
-// stop stops in order and looks that nothing is left.
+// stop stops in order and checks that nothing is left.
 func stop(t *testing.T, s *devstack.Stack) {
 	t.Helper()
 	parts := []*devstack.Process{s.Postgres(), s.Namesrv(), s.Broker(0)}
@@ -110,7 +110,7 @@ func stop(t *testing.T, s *devstack.Stack) {
 	}
 }
 
-// Each part is broken in each way and comes back with what was committed.
+// Each part is broken in each way and comes back with all committed data.
 func TestPartsCanBeBroken(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, fast(tempDir(t)))
@@ -227,7 +227,7 @@ func breakBroker(t *testing.T, s *devstack.Stack) {
 	})
 }
 
-// portTaken kills the process, takes one of its ports, and expects a start to tell.
+// portTaken kills the process, takes one of its ports, and expects a start to report that.
 func portTaken(t *testing.T, p *devstack.Process, addr string) {
 	t.Helper()
 	p.Kill()
@@ -284,7 +284,7 @@ func TestSeveralBrokersAndStacks(t *testing.T) {
 	o.BrokerConfig = map[string]string{"transactionCheckInterval": "1000"}
 	s := startStack(t, o)
 	odd := tempDir(t)
-	if err := os.Chmod(odd, 0o755); err != nil { // so that root's cluster is in it
+	if err := os.Chmod(odd, 0o755); err != nil { // so that root's cluster is inside
 		t.Fatal(err)
 	}
 	other := startStack(t, fast(filepath.Join(odd, "with spaces, ü and \\")))
@@ -320,7 +320,7 @@ func assertClassArchive(t *testing.T, processes ...*devstack.Process) {
 	}
 }
 
-// reconfigure changes a broker and takes that back.
+// reconfigure changes a broker, and undoes that.
 func reconfigure(t *testing.T, s *devstack.Stack, addr string) {
 	for _, step := range []struct {
 		config map[string]string
@@ -378,7 +378,7 @@ func TestConfiguredPortInUse(t *testing.T) {
 	}
 }
 
-// A start that fails leaves nothing running, and says what the process said.
+// A start that fails leaves nothing running, and its error has the process's output.
 func TestFailedStart(t *testing.T) {
 	t.Parallel()
 	o := fast(tempDir(t))
@@ -392,7 +392,7 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// processesIn are the command lines of processes that name the directory.
+// processesIn returns the command lines that name the directory.
 func processesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")

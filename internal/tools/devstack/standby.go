@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Server is one PostgreSQL server of a stack: the one that the stack starts with, or a [Stack.Standby].
+// Server is one PostgreSQL server of a stack: the first one, or a [Stack.Standby].
 type Server struct {
 	*Process
 
@@ -23,14 +23,14 @@ type Server struct {
 	port    int
 }
 
-// StandbyName is what synchronous_standby_names calls a server that follows another.
+// StandbyName is the name, in synchronous_standby_names, of a server that follows another.
 const StandbyName = "standby"
 
-// Server is the database server that the stack starts with.
+// Server returns the first database server of the stack.
 func (s *Stack) Server() *Server { return s.server }
 
-// Standby is a second database server with a port of its own, which does not run before [Server.Follow]. It ends with the
-// stack. It is called once.
+// Standby makes a second database server with a port of its own. It runs from [Server.Follow] on, and ends with the
+// stack. Call Standby once.
 func (s *Stack) Standby() (*Server, error) {
 	c := portChooser{used: map[int]bool{}}
 	v := &Server{stack: s, port: c.choose("the standby", 0, 0, 0)}
@@ -44,14 +44,14 @@ func (s *Stack) Standby() (*Server, error) {
 	return v, nil
 }
 
-// Port is the server's port on 127.0.0.1.
+// Port returns the server's port on 127.0.0.1.
 func (v *Server) Port() int { return v.port }
 
-// DatabaseURL is the URL of the database txsvc on this server, with its password.
+// DatabaseURL returns the URL of the database txsvc on this server, with its password.
 func (v *Server) DatabaseURL() string { return v.stack.databaseURL(v.port, databaseUser) }
 
-// Follow makes the server a standby of another one, with a copy of all that is there, and starts it. What the server had
-// before is removed. Whether the other waits for it is for its synchronous_standby_names to say.
+// Follow makes the server a standby of another one, with a copy of all its data, and starts it. It removes the server's
+// data of before. The other server's synchronous_standby_names decide whether it waits for this one.
 func (v *Server) Follow(ctx context.Context, primary *Server) error {
 	if v.PID() != 0 {
 		return errors.New("the server runs")
@@ -67,7 +67,8 @@ func (v *Server) Follow(ctx context.Context, primary *Server) error {
 	return v.Start(ctx)
 }
 
-// copyFrom does what pg_basebackup does, which the artifact does not have. The slot keeps the log from the beginning of the copy on.
+// copyFrom copies like pg_basebackup, which the artifact does not have. The slot retains the log from the beginning of
+// the copy on.
 func (v *Server) copyFrom(ctx context.Context, conn *pgx.Conn, primary *Server) error {
 	if err := os.RemoveAll(v.cluster.data); err != nil {
 		return err
@@ -103,11 +104,11 @@ func (c *cluster) write(name, text string) error {
 	return c.owner.give(path)
 }
 
-// Of these directories, the first because it streams the log and the others because they are the running server's own,
-// a copy has the names only.
+// A copy has these directories without their files: the first because the standby streams the log, the others because
+// they belong to the running server.
 var notCopied = []string{"pg_wal", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans"}
 
-// copyTree copies a cluster that is in use: what vanishes meanwhile is not needed.
+// copyTree copies a cluster that is in use. It ignores files that vanish meanwhile, because they are not needed.
 func (c *cluster) copyTree(from string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +144,7 @@ func (c *cluster) copyTree(from string) error {
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.WriteFile(to, nil, 0o600) // replay of the log removes it again
+		return os.WriteFile(to, nil, 0o600) // replay of the log removes it
 	}
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// Promote makes a standby the server that is written to, and returns when it is.
+// Promote makes a standby take writes, and returns when it does.
 func (v *Server) Promote(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, v.stack.databaseURL(v.port, "postgres"))
 	if err != nil {
@@ -174,7 +175,7 @@ func (v *Server) Promote(ctx context.Context) error {
 	return nil
 }
 
-// WaitForStandby lets each COMMIT on the server wait for the standby, or no more.
+// WaitForStandby makes each COMMIT on the server wait for the standby, or not.
 func (v *Server) WaitForStandby(ctx context.Context, wait bool) error {
 	conn, err := pgx.Connect(ctx, v.stack.databaseURL(v.port, "postgres"))
 	if err != nil {
@@ -193,7 +194,7 @@ func (v *Server) WaitForStandby(ctx context.Context, wait bool) error {
 	return nil
 }
 
-// EitherURL is the URL of the database txsvc on that of the two servers which is written to.
+// EitherURL returns a URL of the database txsvc on whichever of the two servers takes writes.
 func (s *Stack) EitherURL() string {
 	u := s.server.DatabaseURL()
 	one := fmt.Sprintf("127.0.0.1:%d", s.server.port)

@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// leftoversLimit is how long a start waits for the processes of a former run whose
-// parent was killed; their guards need at most 12 s.
+// leftoversLimit bounds the wait of a start for processes of a former run whose parent was killed. Their guards need at
+// most 12 s.
 const leftoversLimit = 30 * time.Second
 
-// stateDir is Options.Dir, held by one run at a time.
+// stateDir is Options.Dir, locked by one run at a time.
 type stateDir struct {
 	path     string
 	run      *os.File // locked by the run itself
 	children *os.File // locked, shared, by the run and by every guard
 }
 
-// openStateDir makes and locks the directory. It waits for what a killed run has
-// left behind, and refuses a directory that a living one uses.
+// openStateDir makes and locks the directory. It waits for processes that a killed run has left, and refuses a
+// directory that a living run uses.
 func openStateDir(ctx context.Context, path string, progress func(string)) (*stateDir, error) {
 	if err := os.MkdirAll(filepath.Join(path, "log"), 0o755); err != nil {
 		return nil, fmt.Errorf("making the state directory: %w", err)
@@ -71,8 +71,8 @@ func (d *stateDir) noteRun() error {
 	return nil
 }
 
-// awaitLeftovers gets the children's lock alone, which means that no guard of a
-// former run is left, and keeps it shared with the guards to come.
+// awaitLeftovers takes the children's lock exclusively, so that no guard of a former run is left, and then shares it
+// with the guards to come.
 func (d *stateDir) awaitLeftovers(ctx context.Context, progress func(string)) error {
 	f, err := os.OpenFile(filepath.Join(d.path, "children.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *stateDir) awaitLeftovers(ctx context.Context, progress func(string)) er
 func (d *stateDir) close() {
 	for _, f := range []*os.File{d.children, d.run} {
 		if f != nil {
-			_ = f.Close() // gives the lock back
+			_ = f.Close() // releases the lock
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (d *stateDir) join(elem ...string) string {
 	return filepath.Join(append([]string{d.path}, elem...)...)
 }
 
-// log names a fresh log file of this run.
+// log returns the path of a new log file of this run.
 func (d *stateDir) log(name string) string {
 	path := d.join("log", name+".log")
 	_ = os.Remove(path) // missing, or then it grows

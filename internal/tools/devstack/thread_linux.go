@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// commLimit is what Linux keeps of a thread's name.
+// commLimit is the length to which Linux cuts a thread's name.
 const commLimit = 15
 
-// PauseThread stops one thread of the process, by its name, while the others go on, until resume is called. It stops it
-// where it waits for something, so that it holds up nobody who needs all threads to come to a halt (as Java's collector).
-// It traces the thread, so the process must not be traced by another one; without the right to, it is an error.
+// PauseThread stops one thread of the process, by its name, until resume is called; the others go on. It stops the
+// thread in a system call, so that it does not hold up Java's collector, which needs all threads to halt. It traces the
+// thread, so no other process may trace this one; without the permission it returns an error.
 func (p *Process) PauseThread(name string) (resume func(), err error) {
 	pid := p.PID()
 	tid, err := threadNamed(pid, name)
@@ -24,7 +24,7 @@ func (p *Process) PauseThread(name string) (resume func(), err error) {
 		return nil, err
 	}
 	stopped, done, ended := make(chan error), make(chan struct{}), make(chan struct{})
-	go func() { // whoever traces a thread is a thread, and the same one has to let it go
+	go func() { // a thread has to be released by the thread that traces it
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(ended)

@@ -13,8 +13,8 @@ import (
 	"github.com/xi2/xz"
 )
 
-// unpackPostgres unpacks the .txz inside the jar into dir, readable by everybody:
-// the cluster's owner is another user when we are root.
+// unpackPostgres unpacks the .txz inside the jar into dir, readable by everybody, because the cluster's owner is
+// another user when this process is root.
 func unpackPostgres(jar, dir string) error {
 	archive, err := zip.OpenReader(jar)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
-// Older brokers start too, with the Java of today, and take messages.
+// Older brokers start too, with today's Java, and take messages.
 func TestOlderVersions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"4.9.7", "5.1.4"} {

@@ -60,7 +60,7 @@ func nameserverRestart(r *rand.Rand) event {
 	}
 }
 
-// reconfigured restarts the broker with other settings, does something, and restarts it with its own.
+// reconfigured restarts the broker with other settings, calls do, and restarts it with its own settings.
 func (w *world) reconfigured(i int, config map[string]string, env []string, do func() error) error {
 	broker := w.stack.Broker(i)
 	broker.Kill()
@@ -88,10 +88,10 @@ func checkbackStorm(r *rand.Rand) event {
 	}
 }
 
-// givenUp is where a broker puts the half messages that it gives up.
+// givenUp is the topic for half messages that a broker has given up.
 const givenUp = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-// discard cuts all replicas off from the broker, which meanwhile gives their half messages up.
+// discard cuts all replicas off from the broker until the broker gives their half messages up.
 func discard(r *rand.Rand) event {
 	i, held, vanishes := r.IntN(brokerCount), between(r, 6*time.Second, 9*time.Second), r.IntN(2) == 0
 	name := devstack.BrokerName(i)
@@ -129,7 +129,8 @@ func discard(r *rand.Rand) event {
 	}
 }
 
-// offset is how many messages have ever been in the first queue of a topic; 0 when the broker does not say.
+// offset returns the number of messages that were ever in the first queue of a topic; 0 when the broker does not
+// answer.
 func (w *world) offset(ctx context.Context, broker, topic string) int64 {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -57,8 +57,9 @@ func postgresCrash(*rand.Rand) event {
 	}
 }
 
-// A COMMIT that waits for a standby which does not exist has written its record and not answered: a session that is ended
-// there has committed, and its client does not learn of it. Others are ended wherever they are, most of them before.
+// A COMMIT that waits for a standby which does not exist has written its record and not answered. A session that is
+// ended there has committed, and its client does not know. Other sessions are ended wherever they are, most of them
+// before COMMIT.
 const (
 	awaitStandby = `ALTER SYSTEM SET synchronous_standby_names = 'nobody'`
 	noStandby    = `ALTER SYSTEM RESET synchronous_standby_names`
@@ -74,7 +75,7 @@ func sessionInCommit(r *rand.Rand) event {
 	if waits {
 		detail, statement = fmt.Sprintf("sessions that have written their COMMIT, for %s", held), endWaiting
 	}
-	// Where no request comes through to the database, there is nothing to strike.
+	// The fault needs requests that reach the database, so it holds all links to it.
 	holds := append(eachReplica(func(i int) string { return partLink(i, linkDatabase) }), partDatabase)
 	return event{
 		detail: detail, holds: holds, length: 3 * time.Second,
@@ -109,8 +110,8 @@ func endSessions(ctx context.Context, db *pgxpool.Pool, statement string, held t
 	return ended, nil
 }
 
-// databaseReadOnly is what a failover to a standby looks like to those that find the standby first. Sessions that are not ended
-// go on writing.
+// databaseReadOnly looks like a failover to clients that reach the standby first. Sessions that are not ended go on
+// writing.
 func databaseReadOnly(r *rand.Rand) event {
 	held, share := between(r, 500*time.Millisecond, 5*time.Second), oneOf(r, 1, 1, 0.5)
 	return event{
@@ -134,7 +135,7 @@ func databaseReadOnly(r *rand.Rand) event {
 	}
 }
 
-// alterDatabase changes a setting of the database, also of one that is read-only.
+// alterDatabase changes a setting of the database, also while the database is read-only.
 func (w *world) alterDatabase(ctx context.Context, change string) error {
 	return retry(ctx, 10*time.Second, func() error {
 		return pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
@@ -168,8 +169,8 @@ func slowLocal(*rand.Rand) event {
 	}
 }
 
-// lockSlowTable lets the local transactions of the slow kind wait until the table is free again, and so their half messages stay
-// undecided.
+// lockSlowTable makes the local transactions of the slow kind wait until the table is free again, so their half
+// messages stay undecided.
 func (w *world) lockSlowTable(ctx context.Context) (free func(), err error) {
 	tx, err := w.db.Begin(ctx)
 	if err != nil {

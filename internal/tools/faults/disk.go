@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// smallDisk is a file system in memory whose size can be changed while it is in use, as large as the largest broker's store
-// may become. Only root can have one.
+// smallDisk is a file system in memory, whose size can be changed while it is in use. It is as large as the largest
+// broker's store may become. Only root can make one.
 type smallDisk struct{ path string }
 
 const (
 	diskSize   = 8 << 30
-	ballast    = 2 << 30         // so that a few per cent of a young store are more than a broker writes until it looks
-	diskSource = "txsvc-faults-" // and the process id, by which a later run knows what is stale
+	ballast    = 2 << 30         // so that a few per cent of a young store are more than a broker writes before it looks at its disk
+	diskSource = "txsvc-faults-" // and the process id, so that a later run recognizes stale ones
 )
 
 // mountSmallDisk makes one at the path.
@@ -59,7 +59,7 @@ func (d *smallDisk) unmount() {
 	_ = exec.CommandContext(context.Background(), "umount", "-l", d.path).Run()
 }
 
-// unmountStale unmounts what a killed run has left.
+// unmountStale unmounts the disks of killed runs.
 func unmountStale(ctx context.Context) {
 	mounts, err := os.ReadFile("/proc/mounts")
 	if err != nil {
@@ -73,7 +73,7 @@ func unmountStale(ctx context.Context) {
 	}
 }
 
-// isStale tells whether name is one of a run's whose process is gone.
+// isStale reports whether the name belongs to a run whose process is gone.
 func isStale(pid, name string) bool {
 	if pid == name {
 		return false
@@ -82,7 +82,7 @@ func isStale(pid, name string) bool {
 	return os.IsNotExist(err)
 }
 
-// leave lets only so many per cent be free.
+// leave changes the size so that only that many per cent are free.
 func (d *smallDisk) leave(ctx context.Context, percent uint64) error {
 	used, _, err := d.usage()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fault is one kind of thing that breaks.
+// fault is one kind of fault.
 type fault struct {
 	name  string
 	about string
@@ -16,17 +16,18 @@ type fault struct {
 	draw  func(r *rand.Rand) event
 }
 
-// event is one fault with all that is drawn for it.
+// event is one fault with its drawn parameters.
 type event struct {
 	fault  string
 	detail string        // the parameters, for people
 	holds  []string      // parts of the world that no other event may touch meanwhile
 	length time.Duration // about how long it takes, for the plan
-	// run injects, holds and heals, also when ctx ends meanwhile. It says what shows that the fault took place.
+	// run injects the fault, holds it, and heals it, also when ctx ends meanwhile. proof describes an observation which
+	// shows that the fault took place.
 	run func(ctx context.Context, w *world) (proof string, err error)
 }
 
-// faults are all there are. What a fault draws comes from the plan's random numbers alone.
+// faults has all faults. A fault draws only from the plan's random numbers.
 var faults = slices.Concat(replicaFaults, brokerFaults, halfFaults, databaseFaults, standbyFaults, networkFaults, rootFaults)
 
 func faultNamed(name string) (fault, bool) {

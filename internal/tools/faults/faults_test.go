@@ -74,7 +74,7 @@ func details(rounds [][]planned) (list []string) {
 	return list
 }
 
-// The same options make the same plan; another seed another one. Every fault is there as often as asked.
+// The same options make the same plan, and another seed makes another one. Every fault is in it as often as asked.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	var names []string
@@ -107,7 +107,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s is planned %d times, want 3", name, count[name])
 		}
 	}
-	// A fault's parameters do not depend on which others there are.
+	// A fault's parameters do not depend on the other faults.
 	alone := plan(7, []string{"replica-kill"}, 3, time.Minute)
 	for _, e := range alone[0] {
 		if !slices.ContainsFunc(first, func(round []planned) bool {
@@ -118,7 +118,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What touches the same part of the world waits; what does not overtakes it.
+// An event waits while another one holds its part of the world, and events that hold other parts overtake it.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	on := func(fault string, holds ...string) planned { return planned{event: event{fault: fault, holds: holds}} }

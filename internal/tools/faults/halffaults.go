@@ -19,18 +19,18 @@ import (
 	"github.com/txsvc/txsvc/migrations"
 )
 
-// halfFaults change how brokers keep half messages, or who is asked about them.
+// halfFaults change how brokers store half messages, or which service they ask about them.
 var halfFaults = []fault{
 	{name: "rocksdb-halves", about: "a broker that keeps half messages in RocksDB, while a replica is killed and started again", draw: rocksDBHalves},
 	{name: "transient-store-pool", about: "a broker that cannot read half messages back for a moment", draw: transientStorePool},
 	{name: "shared-group", about: "another service, with another database, in the same producer group, while a broker asks back each second", draw: sharedGroup},
 }
 
-// rocksDBTopic is where a broker puts half messages that it keeps in RocksDB.
+// rocksDBTopic is the topic of half messages in RocksDB.
 const rocksDBTopic = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 
-// rocksDBHalves also kills the broker with half messages in either store: those of the store that is not in force any more can
-// be ended, and are not asked about.
+// rocksDBHalves also kills the broker with half messages in either store. Those in the store that is not used any more
+// can be ended, and the broker does not ask about them.
 func rocksDBHalves(r *rand.Rand) event {
 	i, victim, held := r.IntN(brokerCount), r.IntN(replicaCount), between(r, 4*time.Second, 8*time.Second)
 	config := map[string]string{"transRocksDBEnable": "true", "transWriteOriginTransHalfEnable": "false"}
@@ -60,9 +60,9 @@ func rocksDBHalves(r *rand.Rand) event {
 	}
 }
 
-// transientStorePool ends the broker in its orderly way afterwards: killed, it would lose what it has confirmed and not yet
-// written to its file, and no client could know. It is always the first broker, because a file of its log has to be filled, and
-// the second one's disk may be small.
+// transientStorePool stops the broker in an orderly way afterwards. If it were killed, it would lose messages that it
+// has confirmed and not yet written to its file, and no client could know. It is always the first broker, because a
+// file of its log has to be filled, and the second one's disk may be small.
 func transientStorePool(r *rand.Rand) event {
 	i, held := 0, between(r, 4*time.Second, 10*time.Second)
 	return event{
@@ -95,8 +95,9 @@ func transientStorePool(r *rand.Rand) event {
 	}
 }
 
-// refusesFreshHalves fills the file of the log that the broker has opened, which it writes as before, and says whether it refuses
-// in the next one to end a half message of the suite's own that it has just stored.
+// refusesFreshHalves fills the file of the log that the broker has open, because the broker still writes that one as
+// before. Then it stores a half message of the suite's own in the next file, and reports whether the broker refuses to
+// end it.
 func (w *world) refusesFreshHalves(ctx context.Context, broker string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -124,8 +125,8 @@ func (w *world) refusesFreshHalves(ctx context.Context, broker string) bool {
 	return false
 }
 
-// sharedGroup starts a service that is none of ours. It must answer nothing, and write nothing. Local transactions wait meanwhile,
-// so that there is something to ask about.
+// sharedGroup starts another service in the same producer group. It must answer nothing and write nothing. Local
+// transactions wait meanwhile, so that brokers have half messages to ask about.
 func sharedGroup(r *rand.Rand) event {
 	i, held := r.IntN(brokerCount), between(r, 8*time.Second, 12*time.Second)
 	return event{
@@ -157,7 +158,7 @@ func sharedGroup(r *rand.Rand) event {
 	}
 }
 
-// checkbacks reads off a service's metrics how many check-backs it has left to others, and how many it has answered.
+// checkbacks reads from a service's metrics how many check-backs it has left to others, and how many it has answered.
 func (r *replica) checkbacks(ctx context.Context) (foreign, answered int) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -187,7 +188,7 @@ func (r *replica) checkbacks(ctx context.Context) (foreign, answered int) {
 	return foreign, answered
 }
 
-// newForeign makes a service with the same kinds and group, past all proxies, and with a database of its own.
+// newForeign makes a service with the same kinds and group, without proxies, and with a database of its own.
 func (w *world) newForeign(ctx context.Context, binary, config string) (*replica, error) {
 	conn, err := pgx.Connect(ctx, w.stack.DatabaseURL())
 	if err != nil {
@@ -205,7 +206,7 @@ func (w *world) newForeign(ctx context.Context, binary, config string) (*replica
 	if err = migrations.Up(ctx, database.String(), migrations.Core); err != nil {
 		return nil, err
 	}
-	// Whichever of the two servers is written to: they change their parts.
+	// Both servers, because they change roles and one of them takes writes.
 	database.Host = fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d", w.primary.Port(), w.standby.Port())
 	query := database.Query()
 	query.Set("target_session_attrs", "read-write")

@@ -8,7 +8,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/verify"
 )
 
-// tables is what the kinds in SQL write to, one each, so that the suite can make one of them slow.
+// tables makes a table for each kind in SQL, so that the suite can make one of them slow.
 func tables() string {
 	var b strings.Builder
 	for _, k := range kinds {
@@ -28,7 +28,7 @@ type kind struct {
 	weight int
 }
 
-// The topics of the kinds have their names in the binary's configuration only. scratchTopic is for the suite's own messages.
+// scratchTopic is for the suite's own messages. Only the binary's configuration names the topics of the kinds.
 const scratchTopic = "faults-scratch"
 
 // kinds of the load: one of each sort. The slow one is slow when its table is locked; see slowLocal.
@@ -61,7 +61,7 @@ func configuration() string {
 		if k.table == "" {
 			b.WriteString("    path: /v1/orders\n    tag: created\n    local: {handler: orders}\n")
 		} else {
-			// They take a while, so that there are always some for a fault to strike between half message and end.
+			// The transactions take a while, so that a fault always strikes some between half message and end.
 			fmt.Fprintf(&b, "    local:\n      sql: |\n        SELECT pg_sleep(0.04 * random());\n        INSERT INTO public.%s (id, shard_key, n)\n"+
 				"        VALUES (@id, @shard_key, (@payload->>'n')::bigint) RETURNING n\n", k.table)
 		}
@@ -72,7 +72,7 @@ func configuration() string {
 	return b.String()
 }
 
-// loads are the payloads for the kinds. A negative number is refused by the table.
+// loads has the payloads for the kinds. The tables refuse negative numbers.
 func loads() []verify.KindLoad {
 	var list []verify.KindLoad
 	for _, k := range kinds {

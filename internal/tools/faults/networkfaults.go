@@ -10,7 +10,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
-// networkFaults break the way between replicas and one server: of one replica, or, one time in three, of all.
+// networkFaults break the network between replicas and one server: for one replica or, every third time, for all.
 var networkFaults = func() []fault {
 	var list []fault
 	for _, to := range []string{"broker", "database"} {
@@ -27,7 +27,7 @@ var networkFaults = func() []fault {
 	})
 }()
 
-// breakage is one way in which a network breaks.
+// breakage is one way to break a network.
 type breakage struct {
 	name, about string
 	low, high   time.Duration
@@ -53,7 +53,7 @@ func drawReplicas(r *rand.Rand) (list []int, name string) {
 	return list, "all replicas"
 }
 
-// drawLink draws the server as well, where there are several.
+// drawLink also draws the server if there are several.
 func drawLink(r *rand.Rand, to string) string {
 	switch to {
 	case "broker":

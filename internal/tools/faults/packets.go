@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// packets loses packets of TCP connections by nftables, so that nothing acknowledges them: the kernel's own timeouts have to
-// notice. Only root can.
+// packets drops packets of TCP connections with nftables, so that nothing acknowledges them and the kernel's own
+// timeouts have to notice. It needs root.
 
 const tablePrefix = "txsvc_faults_"
 
@@ -25,7 +25,7 @@ func nft(ctx context.Context, script string) error {
 	return nil
 }
 
-// losePackets drops what goes to the port, what comes from it, or both, until the table of the fault is dropped.
+// losePackets drops packets to the port, from it, or both, until the fault's table is deleted.
 func losePackets(ctx context.Context, table, port string, requests, replies bool) error {
 	script := fmt.Sprintf("table inet %s {\nchain lose {\ntype filter hook input priority 0; policy accept;\n", table)
 	if requests {
@@ -37,14 +37,14 @@ func losePackets(ctx context.Context, table, port string, requests, replies bool
 	return nft(ctx, script+"}\n}\n")
 }
 
-// findPackets lets them through again.
+// findPackets lets packets through again.
 func findPackets(ctx context.Context, table string) error {
 	return nft(ctx, "delete table inet "+table+"\n")
 }
 
 var tablePattern = regexp.MustCompile(`table inet (` + tablePrefix + `(\d+)\w*)`)
 
-// findStalePackets removes the rules of runs whose process is gone, and tells whether rules can be had at all.
+// findStalePackets removes the rules of runs whose process is gone. An error means that this machine allows no rules.
 func findStalePackets(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "nft", "list", "tables").CombinedOutput()
 	if err != nil {
@@ -64,7 +64,7 @@ func findStalePackets(ctx context.Context) error {
 	return findPackets(ctx, probe)
 }
 
-// dropOwnTables is for the end of a run that was interrupted.
+// dropOwnTables removes this run's rules after an interrupt.
 func dropOwnTables(ctx context.Context) {
 	out, err := exec.CommandContext(ctx, "nft", "list", "tables").CombinedOutput()
 	if err != nil {

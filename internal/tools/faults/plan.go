@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// lanes is how many faults there are at once at most.
+// lanes is the largest number of faults at once.
 const lanes = 3
 
-// planned is an event of a plan, and how long its lane is quiet before it.
+// planned is an event of a plan, with the pause of its lane before it.
 type planned struct {
 	event
 	quiet time.Duration
 }
 
-// plan draws each named fault count times, in rounds that take about the given time. The parameters of a fault depend on
-// the seed and its name alone; the order depends on all.
+// plan draws each named fault count times, in rounds that take about the given time. The parameters of a fault depend
+// only on the seed and its name. The order depends on everything.
 func plan(seed uint64, names []string, count int, round time.Duration) [][]planned {
 	var all []planned
 	for _, name := range names {
@@ -40,7 +40,7 @@ func hash(text string) uint64 {
 	return h.Sum64()
 }
 
-// cutRounds ends a round when its events take so long together.
+// cutRounds ends a round when its events together take that long.
 func cutRounds(all []planned, length time.Duration) [][]planned {
 	var rounds [][]planned
 	var round []planned
@@ -57,7 +57,7 @@ func cutRounds(all []planned, length time.Duration) [][]planned {
 	return rounds
 }
 
-// schedule hands out a round's events in order, but for those whose part of the world is held by another one now.
+// schedule returns a round's events in order, except those whose part of the world another event holds now.
 type schedule struct {
 	left []planned
 	held map[string]bool
@@ -67,7 +67,7 @@ func newSchedule(round []planned) *schedule {
 	return &schedule{left: slices.Clone(round), held: make(map[string]bool)}
 }
 
-// take returns the next event; false when there is none that can begin now.
+// take returns the next event, or false when none can begin now.
 func (s *schedule) take() (planned, bool) {
 	for i, e := range s.left {
 		if slices.ContainsFunc(e.holds, func(part string) bool { return s.held[part] }) {

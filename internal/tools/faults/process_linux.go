@@ -2,7 +2,7 @@ package faults
 
 import "syscall"
 
-// endsWithUs lets a replica end when this process does, however that ends.
+// endsWithUs makes a replica end when this process ends, even by SIGKILL.
 func endsWithUs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

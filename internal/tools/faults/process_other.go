@@ -4,5 +4,5 @@ package faults
 
 import "syscall"
 
-// endsWithUs cannot be had here: a killed suite leaves its replicas behind.
+// endsWithUs is not possible on this system, so a killed suite leaves its replicas behind.
 func endsWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// mode is what a proxy does with what goes one way.
+// mode is what a proxy does to the bytes of one direction.
 type mode int
 
 const (
 	pass   mode = iota
-	slow        // it arrives slowBy later, in its order
-	vanish      // it is acknowledged and never arrives; nor does anything later on the same connection
+	slow        // bytes arrive slowBy later, in order
+	vanish      // bytes are acknowledged and never arrive; nor do later ones of the same connection
 )
 
 const (
 	slowBy = 2 * time.Second
-	// stuck is how long a write may take until it counts as lost: what is passed on later than that would be a proxy that
-	// holds back what it has acknowledged.
+	// stuck is the longest time for a write; bytes that take longer are lost. Otherwise the proxy would pass on late
+	// what it has acknowledged.
 	stuck = time.Second
 )
 
@@ -59,7 +59,7 @@ func (p *proxy) close() {
 	p.wg.Wait()
 }
 
-// set says what happens from now on, also on connections that are open.
+// set changes the modes from now on, also for open connections.
 func (p *proxy) set(requests, replies mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *proxy) refuse() {
 	p.cut()
 }
 
-// heal lets everything pass again. A connection that has lost something is broken.
+// heal lets everything pass again. It breaks connections that have lost bytes.
 func (p *proxy) heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *proxy) heal() {
 	}
 }
 
-// cut breaks all connections; what they hold is lost.
+// cut breaks all connections. Bytes in them are lost.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,14 +153,14 @@ type pair struct {
 	client, server net.Conn
 
 	mu   sync.Mutex
-	lost bool // something vanished
+	lost bool // bytes have vanished
 	over bool
 }
 
 func (c *pair) run() {
 	var wg sync.WaitGroup
-	wg.Go(func() { c.relay(c.client, c.server, false) })
-	wg.Go(func() { c.relay(c.server, c.client, true) })
+	wg.Go(func() { c.forward(c.client, c.server, false) })
+	wg.Go(func() { c.forward(c.server, c.client, true) })
 	wg.Wait()
 }
 
@@ -170,7 +170,7 @@ func (c *pair) lossy() bool {
 	return c.lost
 }
 
-// reset ends both sides, and drops what is unsent.
+// reset ends both sides, and drops unsent bytes.
 func (c *pair) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,9 +192,9 @@ func (c *pair) isOver() bool {
 	return c.over
 }
 
-// relay passes on what from says. Where packets vanish, the end of a connection vanishes too: the other side is told when
-// the network is whole again.
-func (c *pair) relay(from, to net.Conn, replies bool) {
+// forward copies bytes in one direction. Where bytes vanish, the end of a connection vanishes too; the other side sees
+// it when the network is whole again.
+func (c *pair) forward(from, to net.Conn, replies bool) {
 	out := &writer{pair: c, to: to}
 	defer out.close()
 	buffer := make([]byte, 32<<10)
@@ -232,10 +232,10 @@ func (c *pair) read(from net.Conn, buffer []byte, replies bool) ([]byte, error) 
 	return buffer[:n], err
 }
 
-// maxFrame is more than any frame has.
+// maxFrame is larger than any frame.
 const maxFrame = 64 << 20
 
-// readFrame reads one frame (length, length of the header, header, body) and puts another body in.
+// readFrame reads one frame (length, length of the header, header, body) and replaces its body.
 func readFrame(r io.Reader, rewrite func([]byte) []byte) ([]byte, error) {
 	var lengths [8]byte
 	if _, err := io.ReadFull(r, lengths[:]); err != nil {
@@ -255,13 +255,13 @@ func readFrame(r io.Reader, rewrite func([]byte) []byte) ([]byte, error) {
 	return append(frame, body...), nil
 }
 
-// writer writes at once, until the network was slow once: from then on another goroutine writes, so that what was read
-// keeps its order.
+// writer writes at once until the network is slow for the first time. From then on another goroutine writes, so that
+// the bytes stay in order.
 type writer struct {
 	pair  *pair
 	to    net.Conn
 	queue chan delayed // nil: never slow until now
-	last  time.Time    // when what was queued last is due
+	last  time.Time    // when the last queued piece is due
 	done  chan struct{}
 }
 
@@ -270,7 +270,7 @@ type delayed struct {
 	bytes []byte
 }
 
-// queued is how many pieces a slow connection holds; then it reads no more.
+// queued is the number of pieces in a slow connection. When it is full, the proxy reads no more.
 const queued = 4096
 
 func (w *writer) write(piece []byte, slowly bool) bool {
@@ -285,7 +285,7 @@ func (w *writer) write(piece []byte, slowly bool) bool {
 	if slowly {
 		d.due = d.due.Add(slowBy)
 	}
-	if d.due.Before(w.last) { // it waits behind what was slow
+	if d.due.Before(w.last) { // it waits behind slow pieces
 		d.due = w.last
 	}
 	w.last = d.due
@@ -308,7 +308,7 @@ func (w *writer) writeDue() {
 	}
 }
 
-// close returns when what is queued is written or dropped.
+// close returns when all queued pieces are written or dropped.
 func (w *writer) close() {
 	if w.queue != nil {
 		close(w.queue)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// server answers each line with the line, and keeps what it read.
+// server answers each line with the line, and records the lines.
 type server struct {
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -74,7 +74,7 @@ func through(t *testing.T) (*server, *proxy, func() net.Conn) {
 	}
 }
 
-// say sends a line and returns the answer, "" where none comes within the time.
+// say sends a line and returns the answer, or "" when none comes in time.
 func say(t *testing.T, conn net.Conn, line string, within time.Duration) string {
 	t.Helper()
 	fmt.Fprintln(conn, line)
@@ -116,7 +116,7 @@ func TestProxyLosesReplies(t *testing.T) {
 	}
 }
 
-// What vanishes never arrives, and nor does the end of a connection, until the network is whole again.
+// Bytes that vanish never arrive. The end of a connection does not arrive either, until the network is whole again.
 func TestProxyLosesRequests(t *testing.T) {
 	t.Parallel()
 	s, p, dial := through(t)
@@ -181,7 +181,7 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
-// A server that reads nothing makes what is written to it lost, never late.
+// When a server reads nothing, bytes to it are lost, and never arrive late.
 func TestProxyHoldsNothing(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

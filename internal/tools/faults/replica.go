@@ -40,10 +40,11 @@ const (
 
 func (r *replica) url() string { return "http://" + r.listen }
 
-// startLimit is from the start of a process until it serves; it waits for unreachable brokers 10 s itself.
+// startLimit bounds the time from the start of a process until it serves. The process itself waits 10 s for brokers
+// that are out of reach.
 const startLimit = 60 * time.Second
 
-// start runs the process and returns when it serves, whether or not it reaches all it needs. Extra variables have the form
+// start runs the process and returns when it serves, even if it cannot reach all servers. Extra variables have the form
 // NAME=value.
 func (r *replica) start(ctx context.Context, extra ...string) error {
 	if err := r.launch(extra); err != nil {
@@ -60,7 +61,7 @@ func (r *replica) start(ctx context.Context, extra ...string) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not serve: %w", r.name, err)
 		case <-r.ended():
-			if len(extra) > 0 { // it came to its failpoint already
+			if len(extra) > 0 { // it reached its failpoint already
 				return nil
 			}
 			return fmt.Errorf("%s ended at its start, see %s", r.name, r.log)
@@ -85,7 +86,7 @@ func (r *replica) launch(extra []string) error {
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "--- started at %s %s\n", time.Now().UTC().Format(time.RFC3339Nano), strings.Join(extra, " "))
-	// Less important than the servers: on a busy machine, it is they who have to come back while the load goes on.
+	// Lower priority than the servers, because on a busy machine the servers have to come back while the load goes on.
 	cmd := exec.CommandContext(context.Background(), "nice", "-n", "8", r.binary, "serve")
 	cmd.Env = append(append(os.Environ(), r.env...), extra...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -98,7 +99,7 @@ func (r *replica) launch(extra []string) error {
 	return nil
 }
 
-// reap notes an end that nobody asked for: a panic, a data race, a service that gives up.
+// reap notes an unexpected end: a panic, a data race, a service that gives up.
 func (r *replica) reap(cmd *exec.Cmd, done chan struct{}) {
 	_ = cmd.Wait()
 	r.mu.Lock()
@@ -109,7 +110,7 @@ func (r *replica) reap(cmd *exec.Cmd, done chan struct{}) {
 	close(done)
 }
 
-// unasked returns and forgets the ends that nobody asked for.
+// unasked returns and forgets the unexpected ends.
 func (r *replica) unasked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +143,7 @@ func (r *replica) ended() <-chan struct{} {
 	return r.done
 }
 
-// signal sends a signal; with last, the process is expected to end by it.
+// signal sends a signal. With last, the process is expected to end.
 func (r *replica) signal(s syscall.Signal, last bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +153,7 @@ func (r *replica) signal(s syscall.Signal, last bool) {
 	if last {
 		r.want = false
 	}
-	_ = r.cmd.Process.Signal(s) // one that is gone needs none
+	_ = r.cmd.Process.Signal(s) // a process that is gone needs none
 }
 
 func (r *replica) kill() {
@@ -162,7 +163,7 @@ func (r *replica) kill() {
 	}
 }
 
-// stopLimit is longer than the service takes for the slowest request that is in flight.
+// stopLimit is longer than the slowest request in flight.
 const stopLimit = 60 * time.Second
 
 // stop ends the process as an operator does.
@@ -180,8 +181,8 @@ func (r *replica) stop() error {
 	}
 }
 
-// freePort is below the range from which systems take the local ports of outgoing connections, so that no passing
-// connection holds it while a replica restarts.
+// freePort returns a port below the range from which systems take the local ports of outgoing connections, so that no
+// passing connection holds it while a replica restarts.
 func freePort(ctx context.Context) (string, error) {
 	for range 1000 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(17000))

@@ -47,7 +47,8 @@ func replicaPause(r *rand.Rand) event {
 	}
 }
 
-// dieLimit is how long a replica has to come to its failpoint: other faults may keep all requests from it.
+// dieLimit bounds the wait until a replica reaches its failpoint, because other faults may hold all requests back from
+// it.
 const dieLimit = 20 * time.Second
 
 // dieAt restarts a replica so that it dies when count transactions are at the point, and restarts it again.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Counts are what was compared, in a round or in all.
+// Counts has the counts of a round, or of all rounds.
 type Counts struct {
 	Posted       int `json:"posted"` // transactions; each is tried until its answer is final
 	Committed    int `json:"committed"`
@@ -49,14 +49,14 @@ type Happened struct {
 	Round  int           `json:"round"`
 	Fault  string        `json:"fault"`
 	Detail string        `json:"detail"`
-	Proof  string        `json:"proof,omitempty"` // what shows that it did more than begin and end
+	Proof  string        `json:"proof,omitempty"` // an observation which shows that the fault took place
 	Began  time.Time     `json:"began"`
 	Took   time.Duration `json:"took_ns"`
 	Posted int           `json:"posted"` // transactions begun meanwhile
 }
 
-// Row is one fault's line of the table. Faults overlap, and a check is about a whole round: what is counted for a fault is
-// counted for all others of its rounds as well, but for Posted, which are those during the fault.
+// Row is one fault's line of the table. Faults overlap, and a check is about a whole round. So each count is that of
+// all rounds with the fault, except Posted, which counts transactions during the fault.
 type Row struct {
 	Fault  string        `json:"fault"`
 	Count  int           `json:"count"`
@@ -67,7 +67,7 @@ type Row struct {
 	rounds map[int]bool
 }
 
-// Result is what a run found.
+// Result is the result of a run.
 type Result struct {
 	Seed     uint64        `json:"seed"`
 	Command  string        `json:"command"`
@@ -75,7 +75,7 @@ type Result struct {
 	Took     time.Duration `json:"took_ns"`
 	Dir      string        `json:"dir"`
 	Rounds   int           `json:"rounds"`
-	LeftOut  []string      `json:"left_out"` // faults that this machine cannot have
+	LeftOut  []string      `json:"left_out"` // faults that are not possible on this machine
 	Rows     []*Row        `json:"faults"`
 	Total    Counts        `json:"total"`
 	Sweep    Sweep         `json:"sweep"`

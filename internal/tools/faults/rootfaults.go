@@ -15,7 +15,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
-// rootFaults need root, and tools that not every machine has.
+// rootFaults need root, and tools that some machines lack.
 var rootFaults = []fault{
 	{name: "packets-broker", about: "packets to or from a broker are dropped by the kernel: connections are half-open", root: true, draw: losePacketsTo("broker")},
 	{name: "packets-database", about: "the same with the database", root: true, draw: losePacketsTo("database")},
@@ -48,7 +48,7 @@ func losePacketsTo(to string) func(r *rand.Rand) event {
 	}
 }
 
-// fakeTime is the library that gives a process another clock.
+// fakeTime returns the library that gives a process another clock.
 func fakeTime() (string, error) {
 	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib64/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1"} {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 { // the patterns are well-formed
@@ -68,7 +68,8 @@ func clockSkew(r *rand.Rand) event {
 			if err != nil {
 				return "", err
 			}
-			// Without the last one, waits by the monotonic clock end at once, and all of the JVM's threads spin.
+			// The last variable is needed, because otherwise waits by the monotonic clock end at once, and all threads
+			// of the JVM spin.
 			env := []string{"LD_PRELOAD=" + library, "FAKETIME=" + skew, "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "FAKETIME_FORCE_MONOTONIC_FIX=0"}
 			return "", w.reconfigured(i, nil, env, func() error { pause.For(ctx, held); return nil })
 		},
@@ -95,11 +96,11 @@ func indexBehind(r *rand.Rand) event {
 const smallBroker = 1
 
 const (
-	// refusesAt is how full a disk is, in per cent, when a broker refuses messages.
+	// refusesAt is the use of a disk, in per cent, from which a broker refuses messages.
 	refusesAt = 90
-	// refusesWithin is how long it takes to see that: it looks every 10 s, and first a minute after its start.
+	// refusesWithin bounds the time until the broker notices. It looks every 10 s, and first a minute after its start.
 	refusesWithin = 80 * time.Second
-	// neverLess is how many bytes stay free all the time.
+	// neverLess is the number of bytes that always stay free.
 	neverLess = 48 << 20
 )
 
@@ -108,7 +109,7 @@ func diskFull(r *rand.Rand) event {
 	return event{
 		detail: fmt.Sprintf("%s, refusing for %s", devstack.BrokerName(smallBroker), held), holds: []string{partBroker(smallBroker)}, length: held + 15*time.Second,
 		run: func(ctx context.Context, w *world) (string, error) {
-			// The rest is room for what is still written until the broker looks.
+			// The rest is room for messages until the broker looks.
 			if err := w.disk.leave(ctx, 100-refusesAt-3); err != nil {
 				return "", err
 			}
@@ -131,7 +132,7 @@ func diskFull(r *rand.Rand) event {
 	}
 }
 
-// refusesMessages sends one of the suite's own.
+// refusesMessages sends a message of the suite's own, and reports whether the broker refuses it.
 func (w *world) refusesMessages(ctx context.Context, i int) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -13,12 +13,12 @@ import (
 	"github.com/txsvc/txsvc/internal/pause"
 )
 
-// Options say what a run does. The plan is a function of Seed, PerFault, Faults and Round.
+// Options are the options of a run. The plan is a function of Seed, PerFault, Faults and Round.
 type Options struct {
 	Seed     uint64
 	PerFault int           // how often each fault is injected
-	Faults   []string      // names; empty: all that this machine can have
-	Round    time.Duration // about how long faults are injected between two checks
+	Faults   []string      // names; empty: all that are possible on this machine
+	Round    time.Duration // about the time with faults between two checks
 	Only     int           // the number of the one round to run, from 1; 0: all
 
 	Rate        float64 // transactions per second
@@ -26,7 +26,7 @@ type Options struct {
 	Race        bool   // build the service with the race detector
 	Binary      string // the service, built with the tag failpoints; empty: it is built
 
-	Dir string // of everything; kept where something was found
+	Dir string // of everything; it stays after a finding
 	Log *slog.Logger
 }
 
@@ -36,7 +36,7 @@ type Fault struct {
 	Root        bool
 }
 
-// Faults are all there are.
+// Faults returns all faults.
 func Faults() []Fault {
 	list := make([]Fault, len(faults))
 	for i, f := range faults {
@@ -62,12 +62,12 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// needs tells whether any of the faults is part of the run.
+// needs reports whether any of the faults is part of the run.
 func (o *Options) needs(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(o.Faults, name) })
 }
 
-// leaveOut drops faults that this machine cannot have, and says why.
+// leaveOut drops faults that are not possible on this machine, and returns the reasons.
 func (o *Options) leaveOut(ctx context.Context) (reasons []string) {
 	drop := func(why string, names ...string) {
 		if o.needs(names...) {
@@ -86,7 +86,7 @@ func (o *Options) leaveOut(ctx context.Context) (reasons []string) {
 	return reasons
 }
 
-// Run plans, runs and checks. The error says that it could not be carried out; what was found is in the result.
+// Run plans, runs and checks. The result has the findings; an error means that the run itself failed.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (w *world) round(ctx context.Context, o Options, number int, round []planne
 	defer stop()
 	loaded := make(chan error, 1)
 	go func() { loaded <- trial.load(loading) }()
-	_ = retry(ctx, settleLimit, trial.warm) // where it does not get warm, the load fails
+	_ = retry(ctx, settleLimit, trial.warm) // if it does not get warm, the load fails
 	failed := w.inject(ctx, number, round, trial, result)
 	pause.For(ctx, calm)
 	stop()
@@ -149,10 +149,10 @@ func (w *world) round(ctx context.Context, o Options, number int, round []planne
 	return nil
 }
 
-// calm is how long the load goes on when all is healed.
+// calm is the time for which the load goes on after everything is healed.
 const calm = 2 * time.Second
 
-// inject runs the events in their lanes. The first that cannot be carried out ends the round.
+// inject runs the events in their lanes. The first that fails ends the round.
 func (w *world) inject(ctx context.Context, number int, round []planned, t *trial, result *Result) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -190,7 +190,7 @@ func (w *world) inject(ctx context.Context, number int, round []planned, t *tria
 
 func (w *world) happen(ctx context.Context, number int, e planned, t *trial, result *Result) error {
 	if pause.For(ctx, e.quiet); ctx.Err() != nil {
-		return nil //nolint:nilerr // the run was ended: no error of this one
+		return nil //nolint:nilerr // the run was ended, which is no error of this event
 	}
 	began, posted := time.Now(), t.posted()
 	w.log.InfoContext(ctx, "fault", "round", number, "fault", e.fault, "detail", e.detail)

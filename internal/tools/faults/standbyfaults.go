@@ -13,7 +13,7 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
-// standbyFaults begin with a new standby, a copy of the server that is written to, and let each COMMIT wait for it.
+// standbyFaults begin with a new standby, a copy of the primary, and make each COMMIT wait for it.
 var standbyFaults = []fault{
 	{name: "standby-lost", about: "the synchronous standby is away for a while, and sessions that wait for it are cancelled", draw: standbyLost},
 	{name: "standby-promoted", about: "the same, and then the server dies and the standby takes over", draw: standbyPromoted},
@@ -78,7 +78,8 @@ func (w *world) addStandby(ctx context.Context) error {
 	})
 }
 
-// waitUnconfirmed counts the COMMITs that wait; cancelled, they are seen by others although no standby has them.
+// waitUnconfirmed counts the COMMITs that wait. When they are cancelled, others see their rows although no standby has
+// them.
 func (w *world) waitUnconfirmed(ctx context.Context, away time.Duration, cancelled bool) (proof string, err error) {
 	statement := `SELECT count(*), 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 	if cancelled {
@@ -98,8 +99,8 @@ func (w *world) waitUnconfirmed(ctx context.Context, away time.Duration, cancell
 	return fmt.Sprintf("%s waited, %d cancelled", plural(most, "COMMITs"), ended), nil
 }
 
-// failOver is what a cluster's manager does: the server that was written to is certainly dead when the other takes over. A
-// standby that stands still would find in its socket all that it has missed; so it is killed, too.
+// failOver acts like a cluster manager: the old primary is certainly dead when the standby takes over. A paused standby
+// is killed as well, because it would find everything that it has missed in its socket.
 func (w *world) failOver(ctx context.Context) error {
 	w.primary.Kill()
 	w.standby.Kill()

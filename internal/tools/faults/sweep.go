@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Sweep is the last look, over all rounds, with nothing of package verify: how often each id is visible, and which ids
-// have committed, by the service's row and by the business row. It sees what became visible after its round was checked.
+// Sweep is the last count, over all rounds and without package verify: how often each id is visible, and which ids have
+// committed, by the service's row and by the business row. It also sees messages that became visible after the check of
+// their round.
 type Sweep struct {
 	Committed int `json:"committed"`
 	Visible   int `json:"visible"`
@@ -58,7 +59,7 @@ func (r *Result) find(format string, args ...any) {
 	r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
 }
 
-// compare takes the ids of the kind out of copies.
+// compare compares the kind's rows with copies, and removes their ids from it.
 func (w *world) compare(ctx context.Context, k kind, copies map[string]int, s *Sweep, result *Result) error {
 	table := k.table
 	if table == "" {

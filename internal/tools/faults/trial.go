@@ -14,7 +14,7 @@ import (
 // trial is one round's load and its check.
 type trial struct{ run *verify.Run }
 
-// settleLimit is how long a check waits for anything; the slowest is what a broker's restart holds up.
+// settleLimit bounds each wait of a check. Messages that a broker's restart holds up are the slowest.
 const settleLimit = 2 * time.Minute
 
 func newTrial(ctx context.Context, w *world, o Options, number int) (*trial, error) {
@@ -33,18 +33,19 @@ func newTrial(ctx context.Context, w *world, o Options, number int) (*trial, err
 	return &trial{run}, nil
 }
 
-// keyCount is small enough for keys to have several transactions under way.
+// keyCount is so small that keys have several transactions in flight.
 const keyCount = 500
 
-// retryFor is how long a client tries until it leaves a transaction undecided: not for ever, since all clients would soon
-// wait for what is broken.
+// retryFor is the time after which a client leaves a transaction undecided. It is short, because otherwise all clients
+// would soon wait for the part that is broken.
 const retryFor = 6 * time.Second
 
 func (t *trial) load(ctx context.Context) error { return t.run.Load(ctx) }
 
 func (t *trial) posted() int { return int(t.run.Progress().Done) }
 
-// warm tells whether the load runs: the first orders, to which others refer, have to be committed before anything breaks.
+// warm returns nil once the load runs. The first orders, to which others refer, have to be committed before anything
+// breaks.
 func (t *trial) warm() error {
 	if done := t.posted(); done < warmAfter {
 		return fmt.Errorf("%d transactions are done", done)
@@ -54,7 +55,7 @@ func (t *trial) warm() error {
 
 const warmAfter = 150
 
-// check also closes the run; its journal is kept where something was found.
+// check also closes the run. The journal stays after a finding.
 func (t *trial) check(ctx context.Context) (Counts, []string, error) {
 	report, err := t.run.Check(ctx)
 	if err != nil {

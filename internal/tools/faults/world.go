@@ -29,15 +29,15 @@ const (
 	group        = "faults"
 )
 
-// world is what is broken, and the way to it past everything that is broken.
+// world has the servers and replicas, and reaches the servers without the proxies.
 type world struct {
 	dir      string
 	stack    *devstack.Stack
-	disk     *smallDisk       // of the second broker; nil: it cannot be had here
-	primary  *devstack.Server // of the database, the one that is written to
-	standby  *devstack.Server // runs only during the faults that are about it
+	disk     *smallDisk       // of the second broker; nil if not possible here
+	primary  *devstack.Server // the database server that takes writes
+	standby  *devstack.Server // runs only during faults of standbys
 	replicas []*replica
-	foreign  *replica // of another service in the same group; runs only when a fault has it
+	foreign  *replica // of another service in the same group; runs only during sharedGroup
 	db       *pgxpool.Pool
 	mq       *remoting.Client
 	log      *slog.Logger
@@ -91,7 +91,8 @@ func build(ctx context.Context, o Options) (string, error) {
 	return path, nil
 }
 
-// startStack leaves PostgreSQL's durability as it is by default: it is stopped without a checkpoint here, time and again.
+// startStack starts the stack with PostgreSQL's default durability, because the suite often stops it without a
+// checkpoint.
 func (w *world) startStack(ctx context.Context, o Options) error {
 	dir := filepath.Join(o.Dir, "stack")
 	if o.needs("disk-full") {
@@ -154,8 +155,8 @@ func (w *world) startReplicas(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	// All have their ports before the first is started: a new process holds what is open for an instant, a port that is
-	// being tried as well.
+	// All replicas get their ports before the first is started, because a new process holds every open socket for an
+	// instant, also one of a port that is being tried.
 	for i := range replicaCount {
 		r, err := w.newReplica(ctx, i, binary, config, brokers)
 		if err != nil {
@@ -175,7 +176,7 @@ func (w *world) startReplicas(ctx context.Context, binary string) error {
 	return g.Wait()
 }
 
-// brokerAddresses are the real ones, by name.
+// brokerAddresses returns the brokers' real addresses, by name.
 func (w *world) brokerAddresses(ctx context.Context) (map[string]string, error) {
 	route, err := w.mq.RefreshRoute(ctx, topics()[0])
 	if err != nil {
@@ -191,7 +192,8 @@ func (w *world) brokerAddresses(ctx context.Context) (map[string]string, error) 
 	return addresses, nil
 }
 
-// newReplica puts a proxy before each server. The one before the name server tells of the brokers' proxies.
+// newReplica makes a proxy for each server. The name server's proxy replaces the brokers' addresses by those of their
+// proxies.
 func (w *world) newReplica(ctx context.Context, i int, binary, config string, brokers map[string]string) (*replica, error) {
 	r := &replica{index: i, name: fmt.Sprintf("replica-%d", i), binary: binary, links: make(map[string]*proxy)}
 	r.log = filepath.Join(w.dir, r.name+".log")
@@ -250,7 +252,7 @@ func (w *world) urls() []string {
 	return urls
 }
 
-// unasked are the ends of replicas that nobody asked for: findings.
+// unasked returns the unexpected ends of replicas, which are findings.
 func (w *world) unasked() []string {
 	var ends []string
 	for _, r := range slices.Concat(w.replicas, []*replica{w.foreign}) {
@@ -259,10 +261,11 @@ func (w *world) unasked() []string {
 	return ends
 }
 
-// restartLimit is for a busy machine, on which the name server may be away as well.
+// restartLimit is long enough for a busy machine on which the name server is away as well.
 const restartLimit = 6 * time.Minute
 
-// startBroker, as all that starts something again, goes on when the suite is interrupted: what is half healed would be checked.
+// startBroker goes on when the suite is interrupted, like everything that starts something again, because otherwise the
+// check would see a half-healed stack.
 func (w *world) startBroker(i int) error { return startProcess(w.stack.Broker(i)) }
 
 func startProcess(p *devstack.Process) error {
@@ -271,7 +274,7 @@ func startProcess(p *devstack.Process) error {
 	return p.Start(ctx)
 }
 
-// exec runs statements past the proxies, also while the database has just come back.
+// exec runs statements without the proxies. It retries, because the database may have just come back.
 func (w *world) exec(ctx context.Context, statements ...string) error {
 	for _, sql := range statements {
 		if err := retry(ctx, 10*time.Second, func() error { _, err := w.db.Exec(ctx, sql); return err }); err != nil {
@@ -281,7 +284,7 @@ func (w *world) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// retry asks until there is no error, or the limit is reached.
+// retry calls try until it succeeds or the limit is reached.
 func retry(ctx context.Context, limit time.Duration, try func() error) error {
 	deadline := time.Now().Add(limit)
 	for {

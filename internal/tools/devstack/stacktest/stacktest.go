@@ -1,9 +1,8 @@
-// Package stacktest gives tests a real PostgreSQL and a real RocketMQ: the stack
-// that the environment variable TXSVC_TEST_STACK describes (package withstack sets
-// it), else one of this test binary's own, started at the first use and removed at
-// the end. It imports devstack and migrations.
+// Package stacktest gives tests a real PostgreSQL and a real RocketMQ. It uses the stack that the environment variable
+// TXSVC_TEST_STACK describes (command withstack sets it). Without that, it starts one for this test binary at the first
+// use, and removes it at the end. It imports devstack and migrations.
 //
-// A package that uses it says so once:
+// A package that uses it has this function:
 //
 //	func TestMain(m *testing.M) { stacktest.With(m).Run() }
 //
@@ -35,15 +34,15 @@ const Env = "TXSVC_TEST_STACK"
 // startLimit includes the fetching of the binaries on a new machine.
 const startLimit = 5 * time.Minute
 
-// Stack is what tests know of the shared stack. They do not stop or pause its
-// processes: a test that does starts a stack of its own with [Private].
+// Stack describes the shared stack. Tests must not stop or pause its processes; a test that does starts a stack of its
+// own with [Private].
 type Stack struct {
 	URL         string   `json:"database_url"`
 	Nameservers []string `json:"nameservers"`
 	Classpath   string   `json:"classpath"` // of RocketMQ's Java client and tools
 }
 
-// Describe is the description of a running stack.
+// Describe returns the description of a running stack.
 func Describe(s *devstack.Stack) Stack {
 	return Stack{URL: s.DatabaseURL(), Nameservers: s.Nameservers(), Classpath: s.Classpath()}
 }
@@ -58,7 +57,7 @@ var shared struct {
 	sync.Mutex
 	stack   *Stack
 	err     error
-	release func() // not nil between the start and the end of Run
+	release func() // nil before the start and after Run
 }
 
 // Runner runs the tests of a binary and then ends the stack that they used.
@@ -117,18 +116,17 @@ func attachOrStart(ctx context.Context) (*Stack, error) {
 	return &s, nil
 }
 
-// Patient adds to the settings of a broker, which may be nil, that messages wait for 2.5 s before it refuses them as busy;
-// the default is 0.2 s, which a machine that runs several tests at once exceeds now and then. It is for tests of what a
-// broker answers otherwise, and less than the 3 s after which clients give up.
+// Patient adds a setting to those of a broker, which may be nil: messages wait for 2.5 s before the broker refuses them
+// as busy. The default is 0.2 s, which a machine that runs several tests at once sometimes exceeds. 2.5 s are less than
+// the 3 s after which clients give up. It is for tests of other answers.
 func Patient(settings map[string]string) map[string]string {
 	all := map[string]string{"waitTimeMillsInSendQueue": "2500"}
 	maps.Copy(all, settings)
 	return all
 }
 
-// StartTemporary starts a stack for tests in a new temporary directory, where
-// o.Dir is empty: without syncing to disk and with a light JIT compiler. release
-// kills it and removes the directory.
+// StartTemporary starts a stack for tests, without syncing to disk and with a light JIT compiler. If o.Dir is empty,
+// the stack is in a new temporary directory. release kills it and removes the directory.
 func StartTemporary(ctx context.Context, o devstack.Options) (s *devstack.Stack, release func(), err error) {
 	remove := func() {}
 	if o.Dir == "" {
@@ -166,11 +164,11 @@ func Private(tb testing.TB, o devstack.Options) *devstack.Stack {
 	return s
 }
 
-// NewDatabase makes a database for this test alone and returns its URL. It is
-// dropped, with all connections to it, when the test ends.
+// NewDatabase makes a database for this test only and returns its URL. The end of the test drops it, with all
+// connections.
 func NewDatabase(tb testing.TB) string {
 	tb.Helper()
-	return newDatabase(tb, "template0") // it never has connections, which would fail a copy
+	return newDatabase(tb, "template0") // which never has connections; with connections, a copy fails
 }
 
 // migrated is the database that NewMigrated copies; empty before its first use. A copy does not have the settings that

@@ -33,7 +33,7 @@ func TestSharedStack(t *testing.T) {
 	}
 }
 
-// Each test has its own database, and it is gone afterwards, with who is connected.
+// Each test has its own database, which is dropped afterwards, with all connections.
 func TestNewDatabase(t *testing.T) {
 	names := map[string]bool{}
 	for range 2 {
@@ -69,7 +69,7 @@ func TestNewDatabase(t *testing.T) {
 	}
 }
 
-// connect closes only after the test's own cleanups, the dropping among them.
+// connect closes the connection only after the test's own cleanups, so after the database was dropped.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -1,10 +1,9 @@
-// Command withstack runs a command beside a real PostgreSQL and a real RocketMQ that
-// live as long as it does, and tells it about them in TXSVC_TEST_STACK:
+// Command withstack starts a real PostgreSQL and a real RocketMQ, runs a command with their addresses in
+// TXSVC_TEST_STACK, and stops them when the command ends:
 //
 //	go run ./internal/tools/devstack/withstack go test ./...
 //
-// So the packages of a test run share one stack. It exits with the command's code.
-// Imports devstack and stacktest.
+// So the packages of a test run share one stack. It exits with the command's code. It imports devstack and stacktest.
 package main
 
 import (
@@ -51,7 +50,7 @@ func run(args []string) (int, error) {
 	return follow(cmd, signals)
 }
 
-// start starts the stack; a signal meanwhile abandons that.
+// start starts the stack. A signal meanwhile ends the start.
 func start(signals <-chan os.Signal) (*devstack.Stack, func(), error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	started := make(chan struct{})
@@ -69,7 +68,7 @@ func start(signals <-chan os.Signal) (*devstack.Stack, func(), error) {
 	})
 }
 
-// follow runs the command, hands signals on to it and returns its exit code.
+// follow runs the command, forwards signals to it, and returns its exit code.
 func follow(cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 2, err
@@ -86,7 +85,7 @@ func follow(cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
 	}
 }
 
-// exitCode is the shell's: 128 and the signal's number for a killed command.
+// exitCode returns the command's exit code; for a killed command 128 and the signal's number, as in a shell.
 func exitCode(err error) (int, error) {
 	var exit *exec.ExitError
 	if err == nil {

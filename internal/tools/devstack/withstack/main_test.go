@@ -32,8 +32,8 @@ func command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The command finds the stack in its environment, gets our signals, and its exit code
-// is ours; the stack ends with it.
+// The command finds the stack in its environment and gets withstack's signals. withstack exits with the command's code,
+// and the stack ends with it.
 func TestCommandBesideAStack(t *testing.T) {
 	cmd := command("sh", "-c", `trap 'exit 9' TERM; echo "$`+stacktest.Env+`"; while :; do sleep 0.05; done`)
 	out, err := cmd.StdoutPipe()
