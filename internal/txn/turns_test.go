@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func wantCode(t *testing.T, err error, code Code, tooMany bool) {
+func wantRefused(t *testing.T, err error, code Code, tooMany bool) {
 	t.Helper()
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Code != code || e.TooMany != tooMany {
@@ -77,12 +77,12 @@ func TestTurnsAreBounded(t *testing.T) {
 			go func() { errs <- l.take(ctx, key, time.Second) }()
 		}
 		synctest.Wait()
-		wantCode(t, l.take(t.Context(), key, time.Second), CodeOverloaded, true)
+		wantRefused(t, l.take(t.Context(), key, time.Second), CodeOverloaded, true)
 		leave()
-		wantCode(t, <-errs, CodeConflict, false)
+		wantRefused(t, <-errs, CodeConflict, false)
 		begin := time.Now()
 		for range maxWaiting - 1 {
-			wantCode(t, <-errs, CodeOverloaded, false)
+			wantRefused(t, <-errs, CodeOverloaded, false)
 		}
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("they waited %s, want the timeout of a second", took)
