@@ -8,19 +8,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/txsvc/txsvc/internal/delivery/groups"
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// pending measures the pending rows, and shows them as metrics. While they cannot be
-// read, the counts vanish, because nobody knows them. The age of the oldest grows meanwhile, so that an alert about it fires:
-// what was pending last still is, as far as is known, and nothing is known of what came since.
+// pending measures the pending rows, and shows them as metrics. While they cannot be read, the counts vanish, because nobody
+// knows them. The age of the oldest grows meanwhile, so that an alert about it fires: what was pending last still is, as far
+// as is known, and nothing is known of what came since.
 type pending struct {
 	rows    Pending
-	brokers interface{ Brokers() []string }
+	brokers brokers
 	// evidence says which brokers do not answer: their rows are told.
-	evidence groups.Evidence
+	evidence answering
 	timing   txn.Timing
 	log      *slog.Logger
 
@@ -45,7 +44,7 @@ var (
 // gaugesEvery is how often what is pending is counted.
 const gaugesEvery = 5 * time.Second
 
-func newPending(rows Pending, brokers groups.Brokers, evidence groups.Evidence, timing txn.Timing, log *slog.Logger) *pending {
+func newPending(rows Pending, brokers brokers, evidence answering, timing txn.Timing, log *slog.Logger) *pending {
 	return &pending{rows: rows, brokers: brokers, evidence: evidence, timing: timing, log: log, at: time.Now(), never: true}
 }
 

@@ -85,3 +85,13 @@ type Queues interface {
 	claimed.Queues
 	outbox.Queues
 }
+
+// brokers are the masters that are known.
+type brokers interface {
+	Brokers() []string
+}
+
+// answering knows which brokers answer.
+type answering interface {
+	Answering(broker string) bool
+}

@@ -25,7 +25,7 @@ type deliverer interface {
 // resolver delivers rows with half messages that stand in no line. Only one goroutine at a time may use it.
 type resolver struct {
 	claims  HalfClaims
-	brokers interface{ Brokers() []string }
+	brokers brokers
 	// evidence says for which brokers claiming makes sense.
 	evidence interface {
 		Claimable(brokers []string) []string
