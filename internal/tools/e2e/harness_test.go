@@ -76,6 +76,7 @@ type env struct {
 	topic       string
 	config      string
 	transport   string
+	binary      string // empty: that of cmd/txsvc
 	mq          *remoting.Client
 	db          *pgxpool.Pool
 }
@@ -191,7 +192,10 @@ func (b *logBuffer) String() string {
 // start runs the service and waits until it accepts requests. Extra variables have the form NAME=value.
 func (e *env) start(extra ...string) *service {
 	e.t.Helper()
-	path, err := binary()
+	path, err := e.binary, error(nil)
+	if path == "" {
+		path, err = binary()
+	}
 	if err != nil {
 		e.t.Fatal(err)
 	}
