@@ -23,7 +23,7 @@ type Kind struct {
 	ResultLimit int
 
 	Ordered    bool // messages of one topic and shard key become visible in the order of their commits
-	Outbox     bool // no half message: the relay sends the message after the commit
+	Outbox     bool // no half message: the outbox sends the message after the commit
 	Fallback   bool // the same where no half message can be sent
 	BodyResult bool // the body is the result; with Outbox only
 }

@@ -35,7 +35,7 @@ type Store interface {
 	// MarkDelivered notes that the broker confirmed the message. It returns at once; the note is written in batches, and
 	// Find and Run of this process see it at once. Marks of ordered rows do not wait for company: others wait for them.
 	MarkDelivered(id string, at time.Time, ordered bool)
-	// Redeliver lets the relay try a parked row once more, and returns the row.
+	// Redeliver lets a parked row be tried once more, and returns the row.
 	Redeliver(ctx context.Context, id string) (*Transaction, error)
 }
 
@@ -151,7 +151,7 @@ type Pending struct {
 	Oldest time.Duration // since it was committed; 0: there is none
 }
 
-// Group is what the relay works on at a time: the rows of a broker and topic that stand in no line, or, without a broker,
+// Group is what deliveries work on at a time: the outbox's rows of a broker and topic, or, without a broker,
 // the lines of a topic.
 type Group struct {
 	Broker string
