@@ -203,6 +203,48 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// TestFlagsOfTheDocuments: each flag that a document gives to a command of txsvc is one that the command has.
+func TestFlagsOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	documents, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := regexp.MustCompile(`txsvc (verify|tail|migrate up|check-config|route accept|route|serve|dev)((?:[^\n` + "`" + `#]|\\\n)*)`)
+	flag := regexp.MustCompile(`--[a-z][a-z-]+`)
+	flags := map[string][]string{}
+	for _, page := range append(documents, "../../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range called.FindAllStringSubmatch(string(text), -1) {
+			command := m[1]
+			if command == "route" {
+				command = "route show" // which it is short for
+			}
+			flags[command] = append(flags[command], flag.FindAllString(m[2], -1)...)
+		}
+		if filepath.Base(page) == "verify.md" {
+			flags["verify"] = append(flags["verify"], flag.FindAllString(string(text), -1)...)
+		}
+	}
+	if len(flags) < 5 || len(flags["verify"]) < 20 {
+		t.Errorf("got the flags %v, want those of at least 5 commands, and at least 20 of verify", flags)
+	}
+	for command, names := range flags {
+		help, err := txsvc(t, nil, append(strings.Fields(command), "--help")...)
+		if err != nil {
+			t.Errorf("txsvc %s --help: %v", command, err)
+		}
+		for _, name := range names {
+			if !regexp.MustCompile(name + `\b`).MatchString(help) {
+				t.Errorf("a document calls txsvc %s with %s, which it does not have", command, name)
+			}
+		}
+	}
+}
+
 // untilPrinted runs a command until it has printed the text, or has ended, and returns what it printed.
 func untilPrinted(t *testing.T, command, text string) string {
 	t.Helper()

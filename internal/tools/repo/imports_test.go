@@ -1,6 +1,6 @@
-// Package boundaries tests that the linter's configuration has a rule for each package of this module. The rules
-// themselves (depguard in .golangci.yml) are lists of what a package may import.
-package boundaries
+// Package repo tests the repository itself: that the linter has a rule for each package, and that documents name only files,
+// tests and targets that exist.
+package repo
 
 import (
 	"fmt"
