@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"text/tabwriter"
 
@@ -87,18 +88,18 @@ func (c *checkConfigCommand) prepare(ctx context.Context, out output, file *conf
 	if err := c.validate(); err != nil {
 		return err
 	}
-	pool, err := localtx.NewPool(ctx, c.DatabaseURL)
+	db, err := openDatabase(ctx, c.DatabaseURL, txn.DefaultTiming(), slog.New(slog.DiscardHandler))
 	if err != nil {
-		return fmt.Errorf("TXSVC_DATABASE_URL: %w", err)
+		return err
 	}
-	defer pool.Close()
+	defer db.Close()
 	var problems []config.Problem
 	for name, program := range programs {
 		statements, ok := program.(localtx.SQL)
 		if !ok {
 			continue
 		}
-		mistakes, err := localtx.Prepare(ctx, pool, statements)
+		mistakes, err := localtx.Prepare(ctx, db, statements)
 		if err != nil {
 			return fmt.Errorf("kind %s: %w", name, err)
 		}

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/txsvc/txsvc/internal/config"
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/rocketmq"
 	"github.com/txsvc/txsvc/internal/routing"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
@@ -92,14 +92,14 @@ func (s *routeSource) connected(ctx context.Context, out output, do func(*rocket
 	return s.cluster.connected(ctx, s.Dir, "txsvc-route", s.logger(out.stderr), do)
 }
 
-// withStore calls do with the database.
-func (s *routeSource) withStore(ctx context.Context, out output, do func(*localtx.Store) error) error {
-	pool, err := localtx.NewPool(ctx, s.DatabaseURL)
+// withAccepted calls do with the accepted lists of the database.
+func (s *routeSource) withAccepted(ctx context.Context, out output, do func(*accepted.Lists) error) error {
+	db, err := openDatabase(ctx, s.DatabaseURL, txn.DefaultTiming(), s.logger(out.stderr))
 	if err != nil {
-		return fmt.Errorf("TXSVC_DATABASE_URL: %w", err)
+		return err
 	}
-	defer pool.Close()
-	return do(localtx.New(pool, nil, txn.DefaultTiming(), s.logger(out.stderr)))
+	defer db.Close()
+	return do(accepted.New(db))
 }
 
 type routeShowCommand struct {
@@ -186,8 +186,8 @@ func (c *routeShowCommand) list(ctx context.Context, out output, d txn.Destinati
 		}
 	}
 	if d.OnChange == txn.OnChangeRefuse && c.DatabaseURL != "" {
-		err := c.withStore(ctx, out, func(store *localtx.Store) error {
-			lists, err := store.AcceptedQueues(ctx, []string{c.Topic})
+		err := c.withAccepted(ctx, out, func(accepted *accepted.Lists) error {
+			lists, err := accepted.AcceptedQueues(ctx, []string{c.Topic})
 			queues = lists[c.Topic].Queues
 			return err
 		})

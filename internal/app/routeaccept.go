@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/rocketmq"
 	"github.com/txsvc/txsvc/internal/routing"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -51,7 +51,7 @@ func (c *routeAcceptCommand) Run(ctx context.Context, code Code, out output) err
 		if err != nil {
 			return err
 		}
-		return c.withStore(ctx, out, func(store *localtx.Store) error {
+		return c.withAccepted(ctx, out, func(store *accepted.Lists) error {
 			return c.accept(ctx, out.stdout, store, users, queues, keeps)
 		})
 	})
@@ -103,7 +103,7 @@ func keptSelector(ctx context.Context, mq *rocketmq.Client, users map[string]txn
 	return "", nil
 }
 
-func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *localtx.Store, users map[string]txn.Destination, queues []txn.Queue, keeps string) error {
+func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *accepted.Lists, users map[string]txn.Destination, queues []txn.Queue, keeps string) error {
 	lists, err := store.AcceptedQueues(ctx, []string{c.Topic})
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *loc
 		return nil
 	}
 	list, err := store.Accept(ctx, c.Topic, queues, keeps, before.Version, c.Pause)
-	if errors.Is(err, localtx.ErrOtherVersion) {
+	if errors.Is(err, accepted.ErrOtherVersion) {
 		return fmt.Errorf("%w: run the command again, and look at what it shows", err)
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/txsvc/txsvc/internal/delivery"
 	"github.com/txsvc/txsvc/internal/failpoint"
 	"github.com/txsvc/txsvc/internal/http"
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/postgres/retention"
 	"github.com/txsvc/txsvc/internal/rocketmq"
 	"github.com/txsvc/txsvc/internal/routing"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -87,15 +87,12 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	if err := timing.Validate(kinds); err != nil {
 		return err
 	}
-	pool, err := localtx.NewPool(ctx, s.DatabaseURL)
+	store, err := openStore(ctx, s.DatabaseURL, programs, keptBodies(s.file), timing, log)
 	if err != nil {
-		return fmt.Errorf("TXSVC_DATABASE_URL: %w", err)
+		return err
 	}
-	defer pool.Close()
-	registry.MustRegister(localtx.NewPoolCollector(pool))
-	store := localtx.New(pool, programs, timing, log)
 	defer store.Close()
-	store.KeepBodies(keptBodies(s.file))
+	registry.MustRegister(store.Collector())
 	mq, err := rocketmq.New(s.broker.config(log))
 	if err != nil {
 		return err
@@ -143,12 +140,12 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	loops.Go(func() error { return deliveries.Run(background) })
 	loops.Go(func() error { return router.Run(background) })
 	loops.Go(func() error { readyMetrics.run(background); return nil })
-	loops.Go(func() error { store.RunMarker(background); return nil })
-	loops.Go(func() error { store.RunWatch(background); return nil })
+	loops.Go(func() error { store.Marks.Write(background); return nil })
+	loops.Go(func() error { store.residue.Run(background); return nil })
 	loops.Go(func() error { store.RunRegistration(background, producer); return nil })
 	if s.Retention > 0 {
-		retention := localtx.NewRetention(store, s.Retention, registry, log)
-		loops.Go(func() error { retention.Run(background); return nil })
+		sweeper := retention.New(store.DB, s.Retention, registry, log)
+		loops.Go(func() error { sweeper.Run(background); return nil })
 	}
 	stopping := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() {
@@ -181,7 +178,7 @@ func newRegistry() *prometheus.Registry {
 
 // readiness asks everything that the service depends on.
 type readiness struct {
-	store      *localtx.Store
+	store      *store
 	mq         *rocketmq.Client
 	router     *routing.Router
 	deliveries *delivery.Service

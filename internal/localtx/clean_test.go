@@ -56,7 +56,7 @@ func TestConnectionsOfDblink(t *testing.T) {
 		})), withProgram("other", statements(`SELECT set_config('app.tenant', $1, false)`)))
 	url = e.url
 	for _, id := range []string{"tx-1", "tx-2"} {
-		if err := e.store.Watch(t.Context()); err != nil {
+		if err := e.store.residue.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		wantKind(t, e.store.Run(t.Context(), attempt("connects", id, order)), txn.OutcomeCommitted)
@@ -110,7 +110,7 @@ func TestPlainStatementsNeedNoReset(t *testing.T) {
 	}
 	watch := func() {
 		t.Helper()
-		if err := e.store.Watch(t.Context()); err != nil {
+		if err := e.store.residue.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestCodeThatLeaves(t *testing.T) {
 	} {
 		schema := fmt.Sprint("s", i)
 		e.exec(`BEGIN; CREATE SCHEMA ` + schema + `; CREATE TABLE ` + schema + `.notes (id text PRIMARY KEY); SET LOCAL search_path = ` + schema + `, public; ` + tt.ddl + `; COMMIT`)
-		if err := e.store.Watch(t.Context()); err != nil {
+		if err := e.store.residue.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.pool.Exec(t.Context(), `SET app.probe = 'kept'`); err != nil {

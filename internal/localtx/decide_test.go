@@ -24,15 +24,15 @@ func TestDecideByTheRow(t *testing.T) {
 	a := attempt("orders", "tx-1", order)
 	wantKind(t, e.store.Run(t.Context(), a), txn.OutcomeCommitted)
 	verdict, row := e.decide(a)
-	wantVerdict(t, verdict, txn.VerdictCommit)
+	wantVerdict(t, verdict, txn.ResolutionCommit)
 	if diff := cmp.Diff(e.find("tx-1"), row); diff != "" {
 		t.Errorf("row (-found +decided):\n%s", diff)
 	}
 	verdict, _ = e.decide(sameRequest(a))
-	wantVerdict(t, verdict, txn.VerdictRollback)
+	wantVerdict(t, verdict, txn.ResolutionRollback)
 	e.store.MarkDelivered("tx-1", time.Now(), false)
 	verdict, _ = e.decide(a)
-	wantVerdict(t, verdict, txn.VerdictDelivered)
+	wantVerdict(t, verdict, txn.ResolutionDelivered)
 	if got := fenced(e, "tx-1"); len(got) > 0 {
 		t.Errorf("a decided row was fenced: %v", got)
 	}
@@ -40,10 +40,10 @@ func TestDecideByTheRow(t *testing.T) {
 	r := attempt("rejects", "tx-2", `{}`)
 	wantKind(t, e.store.Run(t.Context(), r), txn.OutcomeRejected)
 	verdict, _ = e.decide(r)
-	wantVerdict(t, verdict, txn.VerdictRollback)
+	wantVerdict(t, verdict, txn.ResolutionRollback)
 	e.exec(`UPDATE txsvc.transactions SET state = 'prepared', delivery = 'none' WHERE id = $1`, "tx-2")
 	verdict, _ = e.decide(r)
-	wantVerdict(t, verdict, txn.VerdictUndecided)
+	wantVerdict(t, verdict, txn.ResolutionUndecided)
 }
 
 // P7: a half message that was answered "rollback" never commits; another attempt with the id does.
@@ -54,7 +54,7 @@ func TestFence(t *testing.T) {
 		first := attempt(kind, "tx-"+kind, order)
 		for range 2 { // a repeated check-back
 			verdict, row := e.decide(first)
-			wantVerdict(t, verdict, txn.VerdictRollback)
+			wantVerdict(t, verdict, txn.ResolutionRollback)
 			if !row.Abandoned || row.State != txn.StateRolledBack || row.Delivery != txn.DeliveryNone {
 				t.Errorf("%s: fence: got %+v", kind, row)
 			}
@@ -64,7 +64,7 @@ func TestFence(t *testing.T) {
 		}
 		second := sameRequest(first) // orphaned, too
 		verdict, _ := e.decide(second)
-		wantVerdict(t, verdict, txn.VerdictRollback)
+		wantVerdict(t, verdict, txn.ResolutionRollback)
 		wantFailed(t, e.store.Run(t.Context(), second), txn.CodeDatabaseUnavailable, "given up")
 		if got, want := fenced(e, "tx-"+kind), []string{first.Half.UniqKey, second.Half.UniqKey}; !slices.Equal(got, want) {
 			t.Errorf("%s: fenced: got %v, want %v", kind, got, want)
@@ -82,10 +82,10 @@ func TestFence(t *testing.T) {
 		for _, late := range []*txn.Attempt{first, second} {
 			wantKind(t, e.store.Run(t.Context(), late), txn.OutcomeTaken)
 			verdict, _ := e.decide(late)
-			wantVerdict(t, verdict, txn.VerdictRollback)
+			wantVerdict(t, verdict, txn.ResolutionRollback)
 		}
 		verdict, _ = e.decide(third)
-		wantVerdict(t, verdict, txn.VerdictCommit)
+		wantVerdict(t, verdict, txn.ResolutionCommit)
 		if got := e.count("orders") + e.count("notes"); got != i+1 {
 			t.Errorf("%s: got %d business rows, want %d", kind, got, i+1)
 		}
@@ -138,14 +138,14 @@ func TestDecideWhileRunning(t *testing.T) {
 			e.awaitWaiters(1)
 			start := time.Now()
 			verdict, row := e.decide(a)
-			wantVerdict(t, verdict, txn.VerdictUndecided)
+			wantVerdict(t, verdict, txn.ResolutionUndecided)
 			if took := time.Since(start); row != nil || took > 3*time.Second {
 				t.Errorf("got the row %+v after %s", row, took)
 			}
 			open()
 			wantKind(t, wait(t, "outcome", done), txn.OutcomeCommitted)
 			verdict, _ = e.decide(a)
-			wantVerdict(t, verdict, txn.VerdictCommit)
+			wantVerdict(t, verdict, txn.ResolutionCommit)
 		}
 	}
 }
@@ -154,12 +154,12 @@ func TestDecideWhileRunning(t *testing.T) {
 func TestDecideWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
 	e := setup(t, withTables(gate), withProgram("commits", each(`SELECT FROM gate FOR UPDATE`)), withProgram("fails", each(`SELECT FROM gate FOR UPDATE`, `SELECT 1/0 FROM nowhere`)))
-	for kind, want := range map[string]txn.Verdict{"commits": txn.VerdictCommit, "fails": txn.VerdictRollback} {
+	for kind, want := range map[string]txn.Resolution{"commits": txn.ResolutionCommit, "fails": txn.ResolutionRollback} {
 		a := attempt(kind, "tx-"+kind, `{}`)
 		open := e.lock(`SELECT FROM gate FOR UPDATE`)
 		done := e.inBackground(a)
 		e.awaitWaiters(1)
-		decided := make(chan txn.Verdict, 1)
+		decided := make(chan txn.Resolution, 1)
 		go func() {
 			verdict, _, _ := e.store.Decide(context.Background(), a.Message, a.Half)
 			decided <- verdict
@@ -168,7 +168,7 @@ func TestDecideWaitsForTheEnd(t *testing.T) {
 		open()
 		wantVerdict(t, wait(t, "verdict", decided), want)
 		wait(t, "outcome", done)
-		if got := fenced(e, a.Request.ID); (want == txn.VerdictRollback) != slices.Contains(got, a.Half.UniqKey) {
+		if got := fenced(e, a.Request.ID); (want == txn.ResolutionRollback) != slices.Contains(got, a.Half.UniqKey) {
 			t.Errorf("%s: fenced: got %v", kind, got)
 		}
 	}
@@ -214,7 +214,7 @@ func TestDecideWithoutDatabase(t *testing.T) {
 	p.close()
 	a := attempt("orders", "tx-1", order)
 	verdict, row, err := e.store.Decide(t.Context(), a.Message, a.Half)
-	if verdict != txn.VerdictUndecided || row != nil || err == nil {
+	if verdict != txn.ResolutionUndecided || row != nil || err == nil {
 		t.Errorf("got %v, %v, %v", verdict, row, err)
 	}
 }

@@ -1,7 +1,8 @@
-// Package localtx is the PostgreSQL side: it runs local transactions together with their row, keeps rows, fences and
-// leases, and answers queries. It imports only txn, pgurl, and its own sqltext.
+// Package localtx runs the local transactions of kinds, each together with its row, and says what became of them. It imports
+// only txn, failpoint, pause, postgres, postgres/rows, and the packages below it.
 //
 // A local transaction whose statements are known beforehand goes to the server in one round trip: BEGIN, the row, the
-// business statements, COMMIT. A Go handler that talks to the database takes as many as it needs. Either way the row
-// comes first, so that its primary key lets attempts with one id, and the fence of a check-back, wait for each other.
+// statements of the kind, COMMIT (pipeline). A Go handler that talks to the database takes as many round trips as it needs
+// (steps). Either way the row comes first, so that its primary key lets attempts with one id, and the fence of a
+// check-back, wait for each other.
 package localtx

@@ -14,7 +14,7 @@ import (
 func (e *env) marking() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { e.store.RunMarker(ctx) })
+	wg.Go(func() { e.store.Marks.Write(ctx) })
 	stop = func() { cancel(); wg.Wait() }
 	e.t.Cleanup(stop)
 	return stop
@@ -58,8 +58,7 @@ func TestMarkIsSeenAtOnce(t *testing.T) {
 // The body stays where it is asked for, and nowhere else.
 func TestMarkKeepsBodies(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
-	e.store.KeepBodies([]string{"audit"})
+	e := setup(t, withBodies("audit"))
 	e.pendingRows(2)
 	e.exec(`UPDATE txsvc.transactions SET kind = 'audit' WHERE id = 'tx-1'`)
 	e.marking()

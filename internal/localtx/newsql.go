@@ -29,10 +29,12 @@ func NewSQL(statements []sqltext.Statement) SQL {
 	return p
 }
 
-// keeping is the statement with its first row written into the transaction's row, beside the time at which it was decided. It
-// becomes a query of a WITH, which is executed as a whole because the count reads it as a whole; only its first row is
-// made JSON, however many there are. The queries of its own WITH stand beside it: some of them change data, and PostgreSQL
-// takes those at the top only. The line break ends a comment at the statement's end.
+// keeping is the statement with its first row written into the transaction's row, beside the time at which it was decided.
+// This is the one place where the service writes SQL around that of a kind.
+//
+// The statement becomes a query of a WITH. It is executed as a whole because the count reads all of it; only its first row is
+// made JSON, however many there are. The queries of its own WITH come first at the same level, because some of them change
+// data, and PostgreSQL allows those only there. The line break ends a comment at the statement's end.
 func keeping(s sqltext.Statement) string {
 	q, ok := s.Query()
 	if !ok {
@@ -42,14 +44,14 @@ func keeping(s sqltext.Statement) string {
 	if q.With != "" {
 		with = q.With + "\n, "
 	}
-	id, most := len(s.Args)+1, len(s.Args)+2
-	return fmt.Sprintf(`%stxsvc_last AS (%s
+	id, most := fmt.Sprintf("$%d::text", len(s.Args)+1), fmt.Sprintf("$%d::int", len(s.Args)+2)
+	return with + `txsvc_last AS (` + q.Main + `
 )
 UPDATE txsvc.transactions SET result = (
-	SELECT CASE WHEN octet_length(txsvc_json::text) > $%[4]d::int
-		THEN txsvc.refuse_result(octet_length(txsvc_json::text), $%[4]d::int) ELSE txsvc_json END
+	SELECT CASE WHEN octet_length(txsvc_json::text) > ` + most + `
+		THEN txsvc.refuse_result(octet_length(txsvc_json::text), ` + most + `) ELSE txsvc_json END
 	FROM (SELECT CASE WHEN count(*) > 0 THEN (SELECT row_to_json(txsvc_row) FROM txsvc_last AS txsvc_row LIMIT 1) END AS txsvc_json
 		FROM txsvc_last) AS txsvc_first),
 	decided_at = decided_at + (clock_timestamp() - now())
-WHERE id = $%[3]d::text RETURNING result::text, decided_at`, with, q.Main, id, most)
+WHERE id = ` + id + ` RETURNING result::text, decided_at`
 }

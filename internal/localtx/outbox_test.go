@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -54,7 +53,7 @@ func TestOutboxRowIsDueAtOnce(t *testing.T) {
 	// A half message that was stored after all is that of an attempt that lost.
 	lost := sameRequest(a)
 	verdict, _ := e.decide(lost)
-	wantVerdict(t, verdict, txn.VerdictRollback)
+	wantVerdict(t, verdict, txn.ResolutionRollback)
 }
 
 func TestClaimOutboxTakesTheOldestFirst(t *testing.T) {
@@ -163,7 +162,7 @@ func TestListenHearsNotify(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
 	e := setup(t, withURL(p.through))
-	other := localtx.New(newPool(t, e.url), nil, quick, nil)
+	other := newStore(t, e.url, options{timing: quick})
 	var heard atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -66,7 +67,7 @@ func TestPoolURL(t *testing.T) {
 	if got := newPool(t, e.url+"&pool_max_conns=3").Config().MaxConns; got != 3 {
 		t.Errorf("got %d connections, want 3", got)
 	}
-	if _, err := localtx.NewPool(t.Context(), "postgres://someone:secret@host:port/"); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := postgres.Open(t.Context(), "postgres://someone:secret@host:port/", quick, nil); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v, want an error without the password", err)
 	}
 }

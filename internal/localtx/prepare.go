@@ -6,10 +6,11 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txsvc/txsvc/internal/postgres"
 )
 
-// Mistake is what PostgreSQL says against a statement of a kind.
+// Mistake is an objection of PostgreSQL to a statement of a kind.
 type Mistake struct {
 	Statement int // from 0
 	Character int // of the statement's text, from 1; 0 when PostgreSQL names none
@@ -19,8 +20,8 @@ type Mistake struct {
 // Prepare has PostgreSQL read the statements of an SQL kind, as a session of the service does, without running any: names,
 // types and grammar are checked; of statements other than queries and changes of rows, the grammar alone. The error is about
 // the database, and not about a statement.
-func Prepare(ctx context.Context, pool *pgxpool.Pool, program SQL) ([]Mistake, error) {
-	conn, err := pool.Acquire(ctx)
+func Prepare(ctx context.Context, db *postgres.DB, program SQL) ([]Mistake, error) {
+	conn, err := db.Pool().Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the database: %w", err)
 	}
@@ -34,8 +35,8 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, program SQL) ([]Mistake, e
 			return nil
 		case !ok || conn.Conn().IsClosed():
 			return fmt.Errorf("preparing a statement: %w", err)
-		case tablesMissing(pgErr):
-			return errNoTables
+		case postgres.TablesMissing(pgErr):
+			return postgres.ErrNoTables
 		}
 		message := pgErr.Message
 		if pgErr.Hint != "" {
@@ -52,9 +53,9 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, program SQL) ([]Mistake, e
 	if len(mistakes) > 0 || program.Keep == "" {
 		return mistakes, nil
 	}
-	err = prepare(len(program.Statements)-1, program.Keep) // with what the service puts around the last one
+	err = prepare(len(program.Statements)-1, program.Keep) // the last one again, with the text that the service puts around it
 	if len(mistakes) > 0 {
-		mistakes[0].Character = 0 // it is one of another text
+		mistakes[0].Character = 0 // it counts in another text
 	}
 	return mistakes, err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -77,7 +77,7 @@ func TestAcceptance(t *testing.T) {
 		t.Errorf("the first list: got %+v, want it in use at once", got)
 	}
 	for _, version := range []int64{0, 2} {
-		if _, err := e.store.Accept(t.Context(), "orders", two, "", version, 0); !errors.Is(err, localtx.ErrOtherVersion) {
+		if _, err := e.store.Accept(t.Context(), "orders", two, "", version, 0); !errors.Is(err, accepted.ErrOtherVersion) {
 			t.Errorf("in place of version %d: got %v, want ErrOtherVersion", version, err)
 		}
 	}

@@ -19,7 +19,7 @@ func TestDecideRacesRun(t *testing.T) {
 	const ids = 2500
 	e := setup(t, withTables(notes), withProgram("sql", noteSQL), withProgram("handler", noteHandler))
 	var mu sync.Mutex
-	verdicts := make(map[string]txn.Verdict) // by UNIQ_KEY; only final ones
+	verdicts := make(map[string]txn.Resolution) // by UNIQ_KEY; only final ones
 	committed := make(map[string]bool)
 	var count [4]int
 	race := func(a *txn.Attempt) error {
@@ -37,7 +37,7 @@ func TestDecideRacesRun(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			count[verdict]++
-			if verdict != txn.VerdictUndecided {
+			if verdict != txn.ResolutionUndecided {
 				verdicts[a.Half.UniqKey] = verdict
 			}
 			return err
@@ -76,10 +76,10 @@ func TestDecideRacesRun(t *testing.T) {
 		inTable[key] = true
 	}
 	for key, verdict := range verdicts {
-		if verdict == txn.VerdictRollback && inTable[key] {
+		if verdict == txn.ResolutionRollback && inTable[key] {
 			t.Errorf("half message %s was told to roll back, and its transaction is committed", key)
 		}
-		if verdict == txn.VerdictCommit && !inTable[key] {
+		if verdict == txn.ResolutionCommit && !inTable[key] {
 			t.Errorf("half message %s was told to commit, and its transaction is not committed", key)
 		}
 	}

@@ -91,7 +91,7 @@ func wantRefusedRow(e *env, a *txn.Attempt, first *txn.Transaction) {
 		e.t.Errorf("%s: the second attempt differs (-first +second):\n%s", a.Request.ID, diff)
 	}
 	verdict, _ := e.decide(a)
-	wantVerdict(e.t, verdict, txn.VerdictRollback)
+	wantVerdict(e.t, verdict, txn.ResolutionRollback)
 	if row := value[string](e, `SELECT t::text FROM txsvc.transactions t WHERE id = $1`, a.Request.ID); strings.Contains(row, "secret-7") {
 		e.t.Errorf("the row holds a value of the payload: %s", row)
 	}

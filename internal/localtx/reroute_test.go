@@ -31,7 +31,7 @@ func TestReroute(t *testing.T) {
 		t.Errorf("got message %s, %s; route (-want +got):\n%s", got.MessageID, got.Delivery, diff)
 	}
 	verdict, _ := e.decide(a)
-	wantVerdict(t, verdict, txn.VerdictRollback)
+	wantVerdict(t, verdict, txn.ResolutionRollback)
 	if claims := e.claimDue([]string{"broker-a", "broker-b"}, 10); len(claims) != 0 {
 		t.Errorf("it is claimed as a half message: %+v", claims)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/postgres/retention"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -28,12 +28,12 @@ const insertOld = `INSERT INTO txsvc.transactions (id, kind, state, delivery, ab
 		('rolled_back', 'none', true), ('prepared', 'none', false)) AS s (state, delivery, abandoned),
 		(VALUES (1), (167), (169), (1000)) AS a (hours), generate_series(1, $1) AS n`
 
-func (e *env) retention() *localtx.Retention {
-	return localtx.NewRetention(e.store, week, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+func (e *env) retention() *retention.Sweeper {
+	return retention.New(e.store.DB, week, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 }
 
 // sweep does steps until none is due, and returns how many rows they deleted.
-func (e *env) sweep(r *localtx.Retention) (total int64) {
+func (e *env) sweep(r *retention.Sweeper) (total int64) {
 	e.t.Helper()
 	for {
 		stepped, deleted, err := r.Step(e.t.Context())

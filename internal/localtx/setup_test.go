@@ -16,6 +16,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/residue"
+	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/accepted"
+	"github.com/txsvc/txsvc/internal/postgres/leases"
+	"github.com/txsvc/txsvc/internal/postgres/rows"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
@@ -39,7 +44,7 @@ var quick = func() txn.Timing {
 type env struct {
 	t     testing.TB
 	url   string
-	store *localtx.Store
+	store *store
 	pool  *pgxpool.Pool // the store's
 	side  *pgxpool.Pool // the test's own, past any proxy
 }
@@ -47,10 +52,11 @@ type env struct {
 type option func(*options)
 
 type options struct {
-	timing   txn.Timing
-	programs map[string]localtx.Program
-	through  func(url string) string // what the store is given instead of the database's URL
-	ddl      string
+	timing    txn.Timing
+	programs  map[string]localtx.Program
+	through   func(url string) string // what the store is given instead of the database's URL
+	ddl       string
+	keepsBody []string
 }
 
 func withTiming(timing txn.Timing) option { return func(o *options) { o.timing = timing } }
@@ -64,6 +70,8 @@ func withPrograms(all func(add func(kind string, p localtx.Program))) option {
 }
 
 func withTables(ddl string) option { return func(o *options) { o.ddl = ddl } }
+
+func withBodies(kinds ...string) option { return func(o *options) { o.keepsBody = kinds } }
 
 func withURL(through func(string) string) option { return func(o *options) { o.through = through } }
 
@@ -92,20 +100,56 @@ func setupMigrated(t testing.TB, url string, opts ...option) *env {
 	if o.ddl != "" {
 		e.exec(o.ddl)
 	}
-	e.pool = newPool(t, o.through(url))
-	e.store = localtx.New(e.pool, o.programs, o.timing, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	t.Cleanup(e.store.Close)
+	e.store = newStore(t, o.through(url), o)
+	e.pool = e.store.Pool()
 	return e
 }
 
-func newPool(t testing.TB, url string) *pgxpool.Pool {
+// store is all rooms on one database.
+type store struct {
+	*postgres.DB
+	*rows.Table
+	*rows.Marks
+	*leases.Claims
+	*leases.Leases
+	*leases.Producers
+	*accepted.Lists
+	*localtx.Runner
+	residue *residue.Watcher
+}
+
+func newStore(t testing.TB, url string, o options) *store {
 	t.Helper()
-	pool, err := localtx.NewPool(t.Context(), url)
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	db, err := postgres.Open(t.Context(), url, o.timing, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
-	return pool
+	marks := rows.NewMarks(db, o.keepsBody, log)
+	table, watcher := rows.New(db, marks), residue.New(db, log)
+	s := &store{
+		DB: db, Table: table, Marks: marks, Claims: leases.NewClaims(db), Leases: leases.New(db), Producers: leases.NewProducers(db, log),
+		Lists: accepted.New(db), Runner: localtx.New(db, table, watcher, o.programs), residue: watcher,
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Close may be called by a test itself, before the end.
+func (s *store) Close() {
+	s.Runner.Close()
+	s.DB.Close()
+}
+
+// newPool is a pool of the test's own.
+func newPool(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), url, txn.DefaultTiming(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return db.Pool()
 }
 
 // connected makes the store's pool hold so many connections.
@@ -155,7 +199,7 @@ func (e *env) find(id string) *txn.Transaction {
 	return t
 }
 
-func (e *env) decide(a *txn.Attempt) (txn.Verdict, *txn.Transaction) {
+func (e *env) decide(a *txn.Attempt) (txn.Resolution, *txn.Transaction) {
 	e.t.Helper()
 	verdict, t, err := e.store.Decide(e.t.Context(), a.Message, a.Half)
 	if err != nil {
@@ -273,7 +317,7 @@ func wantFailed(t testing.TB, o txn.Outcome, code txn.Code, detail string) {
 	}
 }
 
-func wantVerdict(t testing.TB, got, want txn.Verdict) {
+func wantVerdict(t testing.TB, got, want txn.Resolution) {
 	t.Helper()
 	names := []string{"undecided", "rollback", "commit", "delivered"}
 	if got != want {

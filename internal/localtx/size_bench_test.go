@@ -3,19 +3,13 @@ package localtx_test
 import (
 	"context"
 	"flag"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/txsvc/txsvc/internal/localtx"
-	"github.com/txsvc/txsvc/internal/txn"
 )
 
 var tableRows = flag.Int("rows", 1_000_000, "rows of the large table in BenchmarkTableSize")
@@ -80,41 +74,6 @@ func benchmarkSize(b *testing.B, random bool) {
 		b.ReportMetric(median(claim), "claims-ratio")
 	}
 	b.StopTimer()
-	logPlans(b, large, random)
-}
-
-// logPlans logs the plans of what a transaction and a claim do, as PostgreSQL carried them out.
-func logPlans(b *testing.B, e *env, random bool) {
-	b.Helper()
-	config := e.pool.Config()
-	config.MaxConns = 1
-	for name, value := range map[string]string{
-		"session_preload_libraries": "auto_explain", "client_min_messages": "log", "auto_explain.log_min_duration": "0",
-		"auto_explain.log_analyze": "on", "auto_explain.log_buffers": "on",
-	} {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
-	plans := make(map[string]bool) // by the statement
-	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-		_, statement, _ := strings.Cut(n.Message, "Query Text:")
-		statement, _, _ = strings.Cut(statement, "Query Parameters:")
-		if !plans[statement] {
-			plans[statement] = true
-			b.Log(n.Message)
-		}
-	}
-	pool, err := pgxpool.NewWithConfig(b.Context(), config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer pool.Close()
-	explained := *e
-	explained.store = localtx.New(pool, map[string]localtx.Program{"orders": ordersProgram{}}, txn.DefaultTiming(), slog.New(slog.DiscardHandler))
-	manyRuns(b, &explained, random, inFlight)
-	manyClaims(b, &explained, 1)
-	if len(plans) == 0 {
-		b.Error("no plan was seen")
-	}
 }
 
 func manyRuns(b *testing.B, e *env, random bool, count int) time.Duration {

@@ -3,11 +3,8 @@ package localtx_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
@@ -47,17 +44,10 @@ func (p standbyEnv) awaitConfirming(want bool) {
 	})
 }
 
-// replica is another store on the same database.
-type replica struct {
-	*localtx.Store
-	pool *pgxpool.Pool
-}
-
-func (p standbyEnv) another() replica {
+// another is the store of another replica.
+func (p standbyEnv) another() *store {
 	p.t.Helper()
-	pool := newPool(p.t, p.url)
-	programs := map[string]localtx.Program{"orders": ordersProgram{}}
-	return replica{localtx.New(pool, programs, txn.DefaultTiming(), slog.New(slog.NewTextHandler(p.t.Output(), nil))), pool}
+	return newStore(p.t, p.url, options{timing: txn.DefaultTiming(), programs: map[string]localtx.Program{"orders": ordersProgram{}}})
 }
 
 // waiting are sessions in which the COMMIT of a local transaction waits for the standby.
@@ -86,7 +76,6 @@ func TestNothingIsActedOnBeforeStandbysConfirmIt(t *testing.T) {
 
 	// A claim whose own wait was cancelled is none.
 	other := p.another()
-	t.Cleanup(other.Close)
 	claimed := make(chan bool, 1)
 	go func() {
 		_, ok, err := other.ClaimOne(context.Background(), "cancelled", cancelled.Half.UniqKey)
@@ -108,7 +97,6 @@ func TestNothingIsActedOnBeforeStandbysConfirmIt(t *testing.T) {
 	stop := attempt("orders", "stop", order, 2*time.Second)
 	wantKind(t, stopping.Run(t.Context(), stop), txn.OutcomeUnknown)
 	stopping.Close()
-	stopping.pool.Close()
 	p.awaitConfirming(false)
 	for _, a := range []*txn.Attempt{left, stop} {
 		if _, err := p.store.Find(t.Context(), a.Request.ID); !errors.Is(err, txn.ErrNotFound) {
@@ -126,7 +114,7 @@ func TestNothingIsActedOnBeforeStandbysConfirmIt(t *testing.T) {
 			return err == nil && found.State == txn.StateCommitted
 		})
 		verdict, _ := p.decide(a)
-		wantVerdict(t, verdict, txn.VerdictCommit)
+		wantVerdict(t, verdict, txn.ResolutionCommit)
 	}
 
 	// What the standby does not have when it takes over never was.
@@ -149,7 +137,7 @@ func TestNothingIsActedOnBeforeStandbysConfirmIt(t *testing.T) {
 	for _, a := range []*txn.Attempt{lost, seen} {
 		eventually(t, "verdict on "+a.Request.ID, func() bool {
 			verdict, row, err := p.store.Decide(t.Context(), a.Message, a.Half)
-			return err == nil && verdict == txn.VerdictRollback && row.Abandoned
+			return err == nil && verdict == txn.ResolutionRollback && row.Abandoned
 		})
 		wantKind(t, p.store.Run(t.Context(), sameRequest(a)), txn.OutcomeCommitted)
 	}
@@ -168,7 +156,7 @@ func (p standbyEnv) wantUnconfirmed(a *txn.Attempt) {
 	if found := p.find(id); found.State != txn.StateUnknown || found.Delivery != txn.DeliveryNone || found.Result != nil || !found.DecidedAt.IsZero() {
 		p.t.Errorf("found %+v", found)
 	}
-	if verdict, row, err := p.store.Decide(ctx, a.Message, a.Half); err == nil && (verdict != txn.VerdictUndecided || row != nil && row.State == txn.StateCommitted) {
+	if verdict, row, err := p.store.Decide(ctx, a.Message, a.Half); err == nil && (verdict != txn.ResolutionUndecided || row != nil && row.State == txn.StateCommitted) {
 		p.t.Errorf("verdict: got %v, %+v", verdict, row)
 	}
 	if o := p.store.Run(ctx, sameRequest(a)); o.Kind == txn.OutcomeTaken && o.Transaction.State != txn.StateUnknown || o.Kind == txn.OutcomeCommitted {

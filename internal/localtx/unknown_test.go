@@ -81,7 +81,7 @@ func TestCommitNeverArrives(t *testing.T) {
 		wantFailed(t, b.run(a, actCutBefore), txn.CodeDatabaseUnavailable, "nothing was changed")
 		wait(t, "cut", b.proxy.struck)
 		verdict, _ := b.decide(a)
-		wantVerdict(t, verdict, txn.VerdictRollback)
+		wantVerdict(t, verdict, txn.ResolutionRollback)
 		wantKind(t, b.store.Run(t.Context(), sameRequest(a)), txn.OutcomeCommitted)
 	}
 	if n := b.count("orders") + b.count("notes"); n != len(programs) {
@@ -94,8 +94,8 @@ func TestOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		act  action
-		want txn.Verdict
-	}{"executed": {actMute, txn.VerdictCommit}, "lost": {actHold, txn.VerdictRollback}} {
+		want txn.Resolution
+	}{"executed": {actMute, txn.ResolutionCommit}, "lost": {actHold, txn.ResolutionRollback}} {
 		for _, kind := range programs {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -134,10 +134,10 @@ func TestCommitArrivesAfterTheFence(t *testing.T) {
 			wantKind(t, b.run(a, actHold), txn.OutcomeUnknown)
 			b.proxy.heal()
 			verdict, _ := b.decide(a)
-			wantVerdict(t, verdict, txn.VerdictRollback)
+			wantVerdict(t, verdict, txn.ResolutionRollback)
 			b.proxy.release()
 			verdict, row := b.decide(a)
-			wantVerdict(t, verdict, txn.VerdictRollback)
+			wantVerdict(t, verdict, txn.ResolutionRollback)
 			if !row.Abandoned || b.count("orders")+b.count("notes") != 0 {
 				t.Errorf("committed after it was told to roll back: %+v", row)
 			}

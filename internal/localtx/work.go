@@ -3,23 +3,23 @@ package localtx
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime/debug"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/txsvc/txsvc/internal/postgres/rows"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// work is a program with its input: what runs have to do.
+// work is a program with its input: the task of each run.
 type work struct {
 	begin      string
-	snapshot   bool                                                          // what is seen is what was there at the first statement
+	snapshot   bool                                                          // all statements see the state at the first one
 	handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
 	statements []Statement
 	result     json.RawMessage
-	kept       bool // the last statement writes result and time of the decision into the row, and returns them
+	kept       bool // the last statement writes the result and the time of the decision into the row, and returns them
 }
 
 func inputOf(a *txn.Attempt) Input {
@@ -29,7 +29,7 @@ func inputOf(a *txn.Attempt) Input {
 	}
 }
 
-// plan finds out what there is to do, without the database.
+// plan makes the work of a program and its input, without the database.
 func plan(p Program, in Input, resultLimit int) (w work, err error) {
 	var level pgx.TxIsoLevel
 	switch p := p.(type) {
@@ -88,17 +88,6 @@ func recovered(err *error) {
 	}
 }
 
-// refused answers for a Planner that refused, or failed, before the database was asked.
-func (s *Store) refused(ctx context.Context, a *txn.Attempt, err error) txn.Outcome {
-	if rejection, ok := errors.AsType[*txn.Rejection](err); ok {
-		return s.refuse(ctx, a, rejection)
-	}
-	if e, ok := errors.AsType[*txn.Error](err); ok {
-		return failed(e)
-	}
-	return failed(&txn.Error{Code: txn.CodeInternal, Detail: detailFailed, Cause: err})
-}
-
 // checkResult refuses a result that is larger than the kind's limit.
 func checkResult(result json.RawMessage, limit int) error {
 	if len(result) <= limit {
@@ -128,20 +117,12 @@ func (t Template) bind(in Input) Statement {
 		case "shard_key":
 			s.Args[i] = in.ShardKey
 		case "payload":
-			s.Args[i] = jsonArg(in.Payload)
+			s.Args[i] = rows.JSON(in.Payload)
 		case "local_arg":
-			s.Args[i] = jsonArg(in.LocalArg)
+			s.Args[i] = rows.JSON(in.LocalArg)
 		case "selector_arg":
-			s.Args[i] = jsonArg(in.SelectorArg)
+			s.Args[i] = rows.JSON(in.SelectorArg)
 		}
 	}
 	return s
-}
-
-// jsonArg is nil (SQL NULL) for JSON that was not given.
-func jsonArg(raw json.RawMessage) any {
-	if raw == nil {
-		return nil
-	}
-	return string(raw)
 }

@@ -22,3 +22,12 @@ func For(ctx context.Context, d time.Duration) bool {
 // About returns a random duration between a half and one and a half of d, which must be positive: those who try again after
 // the same failure should not all do so at the same moment.
 func About(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// Wake ends the pause of a goroutine that reads from a channel of capacity one. It never blocks, because a wake-up that is
+// already there is enough.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -13,7 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -50,7 +51,7 @@ func (b *told) Topic(context.Context, string) (txn.TopicLayout, error) {
 
 // cutOff is a real database that can be out of reach.
 type cutOff struct {
-	*localtx.Store
+	*accepted.Lists
 	down atomic.Bool
 }
 
@@ -60,17 +61,17 @@ func (s *cutOff) AcceptedQueues(ctx context.Context, topics []string) (map[strin
 	if s.down.Load() {
 		return nil, errDown
 	}
-	return s.Store.AcceptedQueues(ctx, topics)
+	return s.Lists.AcceptedQueues(ctx, topics)
 }
 
-func newStore(t *testing.T) *localtx.Store {
+func newStore(t *testing.T) *accepted.Lists {
 	t.Helper()
-	pool, err := localtx.NewPool(t.Context(), stacktest.NewMigrated(t))
+	db, err := postgres.Open(t.Context(), stacktest.NewMigrated(t), txn.DefaultTiming(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
-	return localtx.New(pool, nil, txn.DefaultTiming(), slog.New(slog.DiscardHandler))
+	t.Cleanup(db.Close)
+	return accepted.New(db)
 }
 
 // replica is a router with a view of its own of name servers and database.
@@ -99,7 +100,7 @@ func wantRefused(t *testing.T, err error, code txn.Code, detail string) {
 // one that sees fewer brokers, and one that cannot reach the database.
 func TestFirstUse(t *testing.T) {
 	t.Parallel()
-	store := &cutOff{Store: newStore(t)}
+	store := &cutOff{Lists: newStore(t)}
 	both := append(list("a", 0), list("b", 0)...)
 	first, names, d := replica(t, store, list("a", 0))
 	store.down.Store(true)
@@ -148,7 +149,7 @@ func TestFirstUse(t *testing.T) {
 func TestAcceptanceIsTakenOver(t *testing.T) {
 	t.Parallel()
 	real := newStore(t)
-	store := &cutOff{Store: real}
+	store := &cutOff{Lists: real}
 	r, _, d := replica(t, store, list("a", 0, 1))
 	if _, err := real.Accept(t.Context(), "orders", list("a", 0), "", 0, 0); err != nil {
 		t.Fatal(err)

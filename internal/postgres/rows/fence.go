@@ -1,0 +1,65 @@
+package rows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// Decide says what a half message is to be told, and makes it so: when no attempt with the id was decided, it puts a
+// fence on this half message first. ResolutionUndecided means that its local transaction is still running. The row is nil
+// only then. No other place makes a half message roll back whose process is gone.
+func (s *Table) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Resolution, *txn.Transaction, error) {
+	ctx, cancel := s.db.Bounded(ctx)
+	defer cancel()
+	t, err := s.Find(ctx, m.TxID)
+	if err != nil && !errors.Is(err, txn.ErrNotFound) {
+		return txn.ResolutionUndecided, nil, err
+	}
+	if err == nil && !t.Abandoned {
+		return resolutionOf(t, h), t, nil
+	}
+	t, err = s.putFence(ctx, m, h)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" { // lock_not_available
+		return txn.ResolutionUndecided, nil, nil
+	}
+	if err != nil {
+		return txn.ResolutionUndecided, nil, fmt.Errorf("fencing a half message of transaction %s: %w", m.TxID, err)
+	}
+	return resolutionOf(t, h), t, nil
+}
+
+func resolutionOf(t *txn.Transaction, h txn.Half) txn.Resolution {
+	switch {
+	case t.State == txn.StateUnknown:
+		return txn.ResolutionUndecided
+	case t.State == txn.StateRolledBack || t.MessageID != h.UniqKey:
+		return txn.ResolutionRollback
+	case t.State == txn.StatePrepared:
+		return txn.ResolutionUndecided
+	case t.Delivery == txn.DeliveryDelivered:
+		return txn.ResolutionDelivered
+	default:
+		return txn.ResolutionCommit
+	}
+}
+
+func (s *Table) putFence(ctx context.Context, m txn.Message, h txn.Half) (*txn.Transaction, error) {
+	batch := &pgx.Batch{}
+	batch.Queue(`BEGIN ISOLATION LEVEL READ COMMITTED`) // the fence has to see what was committed while it waited
+	batch.Queue(fmt.Sprintf(`SET LOCAL lock_timeout = %d`, s.db.Timing().FenceWithin.Milliseconds()))
+	batch.Queue(fence, m.TxID, m.Kind, h.UniqKey, m.ShardKey, m.Topic, m.Tag,
+		m.Queue.Broker, m.Queue.ID, h.CommitLogOffset, h.QueueOffset, Stamp(time.Now()))
+	batch.Queue(`COMMIT`)
+	if err := s.db.Write(ctx, func(conn *pgx.Conn) error { return conn.SendBatch(ctx, batch).Close() }); err != nil {
+		return nil, err
+	}
+	// The row is read after COMMIT was answered: from then on it stays as it is.
+	return s.Find(ctx, m.TxID)
+}

@@ -1,0 +1,95 @@
+package rows
+
+import (
+	"github.com/txsvc/txsvc/internal/postgres"
+)
+
+// The columns that an attempt writes, and their values in the same layout; Values gives the arguments in this order. What is the same
+// for most rows is left to the table's defaults, because each column that is named costs every transaction time.
+const (
+	columns = `id, kind, state, delivery, request_hash, shard_key, topic, tag, keys, properties, traceparent,
+	broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
+	body, result, rejection, created_at, decided_at, lease_until, fingerprint`
+
+	values = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+	$12, $13, $14, $15, $16, $17, $18,
+	$19, $20, $21, $22, $23, clock_timestamp() + $24::interval, $25`
+
+	place       = `nextval('txsvc.line')` // in the row's line
+	replaceable = ` WHERE id = $1 AND abandoned AND NOT ($16 = ANY (coalesce(fenced, '{}')))`
+)
+
+// The statements that write the row of an attempt: for a kind with a half message or without one (outbox), in a line
+// (ordered) or in none. Those that replace take the place of a row that only fences. They find no row when the row is decided, or
+// when the fence is on this very half message.
+const (
+	insertPlain         = `INSERT INTO txsvc.transactions (` + columns + `) VALUES (` + values + `)`
+	insertOutbox        = `INSERT INTO txsvc.transactions (` + columns + `, outbox) VALUES (` + values + `, true)`
+	insertOrdered       = `INSERT INTO txsvc.transactions (` + columns + `, ordered, line) VALUES (` + values + `, true, ` + place + `)`
+	insertOrderedOutbox = `INSERT INTO txsvc.transactions (` + columns + `, outbox, ordered, line) VALUES (` + values + `, true, true, ` + place + `)`
+
+	replacePlain         = `UPDATE txsvc.transactions SET (` + columns + `, abandoned) = (` + values + `, false)` + replaceable
+	replaceOutbox        = `UPDATE txsvc.transactions SET (` + columns + `, outbox, abandoned) = (` + values + `, true, false)` + replaceable
+	replaceOrdered       = `UPDATE txsvc.transactions SET (` + columns + `, ordered, line, abandoned) = (` + values + `, true, ` + place + `, false)` + replaceable
+	replaceOrderedOutbox = `UPDATE txsvc.transactions SET (` + columns + `, outbox, ordered, line, abandoned) = (` + values + `, true, true, ` + place + `, false)` + replaceable
+)
+
+// Finish writes what a local transaction that ran in steps knows at its end: id, result, time of the decision, lease (an interval).
+const Finish = `UPDATE txsvc.transactions SET result = $2, decided_at = $3, lease_until = clock_timestamp() + $4::interval
+	WHERE id = $1`
+
+// refuse stores a rejection, unless another attempt was decided meanwhile. It may take the place of a fence on its own half
+// message: nothing was committed, and this row holds that for good.
+const refuse = insertPlain + ` ON CONFLICT (id) DO UPDATE SET (` + columns + `, abandoned) = (` + values + `, false)
+	WHERE transactions.abandoned`
+
+// fence makes it impossible for the local transaction of a half message to commit: it takes the id's key first, or finds it taken.
+// Whoever comes second waits for the other, in the database.
+const fence = `INSERT INTO txsvc.transactions (id, kind, state, delivery, abandoned, fenced, shard_key, topic, tag,
+		broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset, created_at, decided_at)
+	VALUES ($1, $2, 'rolled_back', 'none', true, ARRAY[$3::text], $4, $5, $6,
+		$7, $8, '', '', $3, $9, $10, $11, $11)
+	ON CONFLICT (id) DO UPDATE SET fenced = array_append(transactions.fenced, $3)
+	WHERE transactions.abandoned AND NOT ($3 = ANY (coalesce(transactions.fenced, '{}')))`
+
+// find reads what scan takes. A result that is larger than any limit, which rows of earlier versions can have, is not read
+// but replaced by its size: reading it would take several times as much memory. $2 is that limit.
+const find = `SELECT id, kind, state, delivery, abandoned, request_hash, shard_key, topic, tag, keys, properties,
+		broker, queue_id, selector, reason, uniq_key,
+		CASE WHEN octet_length(result::text) <= $2 THEN result END, CASE WHEN octet_length(result::text) > $2 THEN octet_length(result::text) ELSE 0 END,
+		rejection, created_at, decided_at, delivered_at, expires_at, ordered,
+		coalesce(last_error, ''), coalesce(lease_until = 'infinity', false), fingerprint,
+		` + postgres.WaitsForStandbys + `
+	FROM txsvc.transactions WHERE id = $1`
+
+// countPending reads all rows that are pending.
+const countPending = `SELECT count(*), count(*) FILTER (WHERE lease_until = 'infinity'),
+		coalesce(extract(epoch FROM clock_timestamp() - min(decided_at)), 0)::float8
+	FROM txsvc.transactions WHERE delivery = 'pending'`
+
+const redeliver = `UPDATE txsvc.transactions SET lease_until = clock_timestamp(), last_error = NULL
+	WHERE id = $1 AND delivery = 'pending' AND lease_until = 'infinity'`
+
+// Ahead finds the pending rows before a row of its line: topic, shard key, id. Waiting is worthwhile for those that a request still works on.
+const Ahead = `SELECT id, attempts = 0 AND lease_until > clock_timestamp() FROM txsvc.transactions
+	WHERE topic = $1 AND shard_key = $2 AND ordered AND delivery = 'pending'
+		AND line < (SELECT line FROM txsvc.transactions WHERE id = $3)
+	ORDER BY line LIMIT 8`
+
+// aheadLimit is Ahead's LIMIT: with so many rows there may be more.
+const aheadLimit = 8
+
+const (
+	// markSettings: a mark need not wait for the disk. And a plan that was made while the table was small reads all of it,
+	// and would be used until the table's statistics are renewed.
+	markSettings = `SELECT set_config('synchronous_commit', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true),
+		set_config('enable_seqscan', 'off', true)`
+
+	// markDelivered takes ids, times, and the kinds whose bodies stay in their rows. The condition on delivery has a form that no
+	// index is for, because rows are to be found by their ids: PostgreSQL takes a backlog that has come since statistics
+	// were gathered for few rows, and would read all of them for each statement.
+	markDelivered = `UPDATE txsvc.transactions t
+		SET delivery = 'delivered', delivered_at = m.at, body = CASE WHEN t.kind = ANY ($3) THEN t.body END, lease_until = NULL, last_error = NULL
+		FROM unnest($1::text[], $2::timestamptz[]) AS m (id, at)
+		WHERE t.id = m.id AND t.delivery || '' = 'pending'`
+)
