@@ -13,26 +13,31 @@ import (
 // codeMethodNotAllowed is the one code that has no meaning outside of HTTP.
 const codeMethodNotAllowed txn.Code = "method_not_allowed"
 
-// answers is the one table from codes to answers. openapi.yaml lists the same codes.
-var answers = map[txn.Code]struct {
+// answer is how clients are told of a code.
+type answer struct {
 	status int
 	title  string
-}{
-	txn.CodeInvalidRequest:      {http.StatusBadRequest, "The request is not valid"},
-	txn.CodeForbidden:           {http.StatusForbidden, "Forbidden"},
-	txn.CodeNotFound:            {http.StatusNotFound, "Not found"},
-	txn.CodeUnknownKind:         {http.StatusNotFound, "Unknown kind"},
-	codeMethodNotAllowed:        {http.StatusMethodNotAllowed, "Method not allowed"},
-	txn.CodeConflict:            {http.StatusConflict, "Conflict with another request"},
-	txn.CodePayloadTooLarge:     {http.StatusRequestEntityTooLarge, "Payload too large"},
-	txn.CodeUnsupportedMedia:    {http.StatusUnsupportedMediaType, "Unsupported media type"},
-	txn.CodeRejected:            {http.StatusUnprocessableEntity, "Rejected by the local transaction"},
-	txn.CodeIdempotencyMismatch: {http.StatusUnprocessableEntity, "Id used for another request"},
-	txn.CodeOverloaded:          {http.StatusServiceUnavailable, "Overloaded"},
-	txn.CodeBrokerUnavailable:   {http.StatusServiceUnavailable, "Broker unavailable"},
-	txn.CodeUnconfirmed:         {http.StatusGatewayTimeout, "Not confirmed by the broker"},
-	txn.CodeDatabaseUnavailable: {http.StatusServiceUnavailable, "Database unavailable"},
-	txn.CodeInternal:            {http.StatusInternalServerError, "Internal error"},
+	code   txn.Code // that clients see instead; empty: the same
+}
+
+// answers is the one table from codes to answers. openapi.yaml lists the codes that clients see.
+var answers = map[txn.Code]answer{
+	txn.CodeInvalidRequest:      {http.StatusBadRequest, "The request is not valid", ""},
+	txn.CodeForbidden:           {http.StatusForbidden, "Forbidden", ""},
+	txn.CodeNotFound:            {http.StatusNotFound, "Not found", ""},
+	txn.CodeUnknownKind:         {http.StatusNotFound, "Unknown kind", ""},
+	codeMethodNotAllowed:        {http.StatusMethodNotAllowed, "Method not allowed", ""},
+	txn.CodeConflict:            {http.StatusConflict, "Conflict with another request", ""},
+	txn.CodePayloadTooLarge:     {http.StatusRequestEntityTooLarge, "Payload too large", ""},
+	txn.CodeUnsupportedMedia:    {http.StatusUnsupportedMediaType, "Unsupported media type", ""},
+	txn.CodeRejected:            {http.StatusUnprocessableEntity, "Rejected by the local transaction", ""},
+	txn.CodeIdempotencyMismatch: {http.StatusUnprocessableEntity, "Id used for another request", ""},
+	txn.CodeOverloaded:          {http.StatusServiceUnavailable, "Overloaded", ""},
+	txn.CodeKeyOverloaded:       {http.StatusTooManyRequests, "Overloaded", txn.CodeOverloaded},
+	txn.CodeBrokerUnavailable:   {http.StatusServiceUnavailable, "Broker unavailable", ""},
+	txn.CodeUnconfirmed:         {http.StatusGatewayTimeout, "Not confirmed by the broker", ""},
+	txn.CodeDatabaseUnavailable: {http.StatusServiceUnavailable, "Database unavailable", ""},
+	txn.CodeInternal:            {http.StatusInternalServerError, "Internal error", ""},
 }
 
 // problemJSON is the schema Problem of openapi.yaml (RFC 9457).
@@ -74,18 +79,19 @@ func fail(w http.ResponseWriter, err error) {
 	if !known {
 		e, answer = internalError, answers[txn.CodeInternal]
 	}
-	if e.TooMany {
-		answer.status = http.StatusTooManyRequests
+	code := e.Code
+	if answer.code != "" {
+		code = answer.code
 	}
-	if e.TooMany || answer.status == http.StatusServiceUnavailable {
+	if answer.status == http.StatusTooManyRequests || answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter(e.RetryAfter))
 	}
 	if e.Replayed {
 		setReplayed(w.Header())
 	}
 	problem := problemJSON{
-		Type: "urn:txsvc:problem:" + string(e.Code), Title: answer.title, Status: answer.status, Detail: clip(e.Detail),
-		Code: e.Code, RequestID: id, Errors: fieldErrors(e.Fields), Rejection: rejectionOf(e.Rejection),
+		Type: "urn:txsvc:problem:" + string(code), Title: answer.title, Status: answer.status, Detail: clip(e.Detail),
+		Code: code, RequestID: id, Errors: fieldErrors(e.Fields), Rejection: rejectionOf(e.Rejection),
 		TransactionID: e.TransactionID, MessageIDs: e.MessageIDs,
 	}
 	if e.Code == txn.CodeRejected {

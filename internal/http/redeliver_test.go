@@ -35,7 +35,7 @@ func TestRedeliver(t *testing.T) {
 func TestTooManyOfOneKey(t *testing.T) {
 	h := setup(t)
 	h.flow.submit = func(context.Context, txn.Request) (*txn.Transaction, error) {
-		return nil, &txn.Error{Code: txn.CodeOverloaded, TooMany: true, Detail: "too many wait"}
+		return nil, &txn.Error{Code: txn.CodeKeyOverloaded, Detail: "too many wait"}
 	}
 	a := h.post("/v1/orders", `{"shard_key":"acme","payload":{}}`)
 	a.problem(http.StatusTooManyRequests, "overloaded")

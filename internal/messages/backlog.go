@@ -66,7 +66,7 @@ func (b *backlog) add(list []txn.Message, size int) error {
 	for i := range list { // a part of the request's body, which may be much larger
 		list[i].Body = bytes.Clone(list[i].Body)
 	}
-	j := &job{list: list, bytes: size + perMessage*len(list), expires: time.Now().Add(b.config.AsyncTimeout)}
+	j := &job{list: list, bytes: size + perMessage*len(list), expires: time.Now().Add(b.config.Timing.AsyncWithin)}
 	at := line{list[0].Topic, list[0].Queue}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,9 +111,9 @@ func (b *backlog) work(at line) {
 // awaitLife waits until a broker that did not answer does, so that what waits is not written after the message whose reply
 // is missing, one after the other, to be as uncertain as that.
 func (b *backlog) awaitLife(broker string) {
-	limit := time.Now().Add(b.config.AsyncTimeout)
+	limit := time.Now().Add(b.config.Timing.AsyncWithin)
 	for next := firstRetry; b.ctx.Err() == nil && time.Now().Before(limit); next = min(2*next, maxRetry) {
-		ctx, cancel := context.WithTimeout(b.ctx, b.config.SendTimeout)
+		ctx, cancel := context.WithTimeout(b.ctx, b.config.Timing.AnswerWithin)
 		err := b.broker.Probe(ctx, broker)
 		cancel()
 		if err == nil {
@@ -144,7 +144,7 @@ func (b *backlog) send(j *job) (txn.SendStatus, error) {
 		if b.ctx.Err() != nil {
 			return "", &txn.SendError{Outcome: txn.Unsent, Reason: txn.ReasonUnreachable, Words: "the service stopped", Cause: b.ctx.Err()}
 		}
-		status, err := publishOnce(b.ctx, b.broker, b.config.SendTimeout, j.list)
+		status, err := publishOnce(b.ctx, b.broker, b.config.Timing.AnswerWithin, j.list)
 		if !txn.IsUnsent(err) {
 			return status, err
 		}

@@ -29,8 +29,8 @@ type Broker interface {
 	// Refusals says what is known that the broker of the message's queue would not take, or take and not keep. The pointers
 	// are those of a message that is not in a batch.
 	Refusals(ctx context.Context, m *txn.Message) []txn.FieldError
-	// BatchSize is what a message takes of the broker's limit, with its properties, in bytes.
-	BatchSize(m *txn.Message) int
+	// Size is how many bytes of the broker's limit a message takes, with its properties.
+	Size(m *txn.Message) int
 }
 
 // Router picks queues, and looks at a topic again when asked to.
@@ -42,20 +42,15 @@ type Router interface {
 
 // Config bounds the sending.
 type Config struct {
-	MaxInFlight     int           // requests that wait for the broker; more are answered "overloaded"
-	SendTimeout     time.Duration // to wait for the broker's answer
-	Attempts        int           // for a message that was certainly not sent
-	AsyncTimeout    time.Duration // how long a message of mode async is tried, from its request on
-	MaxWaiting      int           // messages of mode async in memory; more are answered "overloaded"
-	MaxWaitingBytes int           // the same, in bytes
+	MaxInFlight     int // requests that wait for the broker; more are answered "overloaded"
+	MaxWaiting      int // messages of mode async in memory; more are answered "overloaded"
+	MaxWaitingBytes int // the same, in bytes
+	Timing          txn.Timing
 }
 
 // DefaultConfig returns the limits used when nothing is configured.
 func DefaultConfig() Config {
-	return Config{
-		MaxInFlight: 1024, SendTimeout: txn.AnswerTimeout, Attempts: 2,
-		AsyncTimeout: 30 * time.Second, MaxWaiting: 10_000, MaxWaitingBytes: 64 << 20,
-	}
+	return Config{MaxInFlight: 1024, MaxWaiting: 10_000, MaxWaitingBytes: 64 << 20, Timing: txn.DefaultTiming()}
 }
 
 // Service sends messages. It is safe for concurrent use.
@@ -106,7 +101,7 @@ func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 		return nil, err
 	}
 	list := r.list(s.broker.NewUniqKey)
-	size, err := r.checkSize(list, s.broker.BatchSize)
+	size, err := r.checkSize(list, s.broker.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +111,15 @@ func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 	default:
 		return nil, overloaded("more messages are being sent than this service takes on; nothing was sent")
 	}
-	route, err := s.route(ctx, d, &r)
+	budget := s.config.Timing.MessageBudget()
+	by := time.Now().Add(budget.Route)
+	routing, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	route, err := s.route(routing, d, &r)
 	if err != nil {
 		return nil, txn.Undone(err, nothingSent)
 	}
-	if err := s.place(ctx, &r, list, route.Queue); err != nil {
+	if err := s.place(routing, &r, list, route.Queue); err != nil {
 		return nil, err
 	}
 	receipt := &Receipt{Mode: r.Mode, Topic: r.Topic, ShardKey: r.ShardKey, Route: route, MessageIDs: ids(list)}
@@ -132,7 +131,7 @@ func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 		receipt.Status, receipt.Advice = statusAccepted, adviceOneWay
 		err = s.oneWay(list)
 	default:
-		err = s.sync(context.WithoutCancel(ctx), d, &r, receipt, list) // what is written cannot be taken back
+		err = s.sync(context.WithoutCancel(ctx), d, &r, receipt, list, by.Add(budget.Half)) // what is written cannot be taken back
 	}
 	if err != nil {
 		return nil, err
@@ -214,51 +213,37 @@ func (m *Message) payload() []byte {
 }
 
 // sync waits for the broker's answer. When the queue cannot take the messages, the topic is looked at again, and if its
-// queues have changed they go to the one that the key has now: once.
-func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, receipt *Receipt, list []txn.Message) error {
-	status, err := s.publish(ctx, list)
-	if txn.QueueMayBeGone(err) {
-		s.refresh(ctx, d.Topic)
-		again, routeErr := s.route(ctx, d, r)
-		if routeErr == nil && again.Queue != receipt.Route.Queue {
-			receipt.Route = again
-			if err = s.place(ctx, r, list, again.Queue); err == nil {
-				status, err = s.publish(ctx, list)
+// queues have changed the messages go to the one that the key has now: once.
+func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, receipt *Receipt, list []txn.Message, by time.Time) error {
+	var status txn.SendStatus
+	route, err := txn.SendRouted(receipt.Route, func(route txn.Route) (err error) {
+		if route.Queue != list[0].Queue {
+			if err := s.place(ctx, r, list, route.Queue); err != nil {
+				return err
 			}
 		}
-	}
+		return s.config.Timing.Send(by, func() error {
+			status, err = publishOnce(ctx, s.broker, s.config.Timing.AnswerWithin, list)
+			return err
+		}, func(err error) bool {
+			return txn.IsUnsent(err) && txn.IsWorthRepeating(err)
+		})
+	}, func(error) (txn.Route, error) {
+		s.refresh(ctx, d.Topic)
+		return s.route(ctx, d, r)
+	})
 	s.metrics.count(ModeSync, list, outcome(status, err), err == nil)
 	if err != nil {
 		return coded(err, list)
 	}
-	receipt.Status, receipt.Advice = string(status), advice(status)
+	receipt.Route, receipt.Status, receipt.Advice = route, string(status), advice(status)
 	return nil
 }
 
-// refreshTimeout bounds the waiting for a refreshed list of queues.
-const refreshTimeout = 500 * time.Millisecond
-
 func (s *Service) refresh(ctx context.Context, topic string) {
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timing.RefreshWithin)
 	defer cancel()
 	s.router.Refresh(ctx, topic)
-}
-
-// publish waits for a busy broker, and tries again what was certainly not sent.
-func (s *Service) publish(ctx context.Context, list []txn.Message) (txn.SendStatus, error) {
-	for attempt, busy := 1, 0; ; {
-		status, err := publishOnce(ctx, s.broker, s.config.SendTimeout, list)
-		pause, patient := txn.BusyPause(busy)
-		switch {
-		case txn.ReasonOf(err) == txn.ReasonBusy && patient:
-			time.Sleep(pause)
-			busy++
-		case txn.IsUnsent(err) && txn.IsWorthRepeating(err) && attempt < s.config.Attempts:
-			attempt++
-		default:
-			return status, err
-		}
-	}
 }
 
 func publishOnce(ctx context.Context, broker Broker, timeout time.Duration, list []txn.Message) (txn.SendStatus, error) {

@@ -197,7 +197,7 @@ func TestBrokerStopped(t *testing.T) {
 	t.Parallel()
 	stack := stacktest.Private(t, devstack.Options{BrokerConfig: stacktest.Patient(nil)}) // else it may drop what it finds when it wakes
 	f := newFixture(t, stack.Nameservers(), selector.Spec{Type: selector.TypeRoundRobin}, func(c *messages.Config) {
-		c.SendTimeout, c.MaxWaiting, c.MaxWaitingBytes, c.MaxInFlight = 2*time.Second, 100, 1<<20, 8
+		c.Timing.AnswerWithin, c.MaxWaiting, c.MaxWaitingBytes, c.MaxInFlight = 2*time.Second, 100, 1<<20, 8
 	})
 	f.send(f.request("k", "before"))
 	stack.Broker(0).Pause()
@@ -253,7 +253,7 @@ func TestBrokerStopped(t *testing.T) {
 func TestBrokerGone(t *testing.T) {
 	t.Parallel()
 	stack := stacktest.Private(t, devstack.Options{})
-	config := func(c *messages.Config) { c.AsyncTimeout, c.MaxWaitingBytes = 2*time.Second, 1<<20 }
+	config := func(c *messages.Config) { c.Timing.AsyncWithin, c.MaxWaitingBytes = 2*time.Second, 1<<20 }
 	f := newFixture(t, stack.Nameservers(), selector.Spec{Type: selector.Default}, config)
 	f.send(f.request("k", "before"))
 	stack.Broker(0).Kill()

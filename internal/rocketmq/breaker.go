@@ -213,7 +213,7 @@ func (c *Client) tryAgain(b *breaker, m txn.Message) {
 // topic, of which they know more.
 func (c *Client) try(b *breaker, m txn.Message) bool {
 	b.trials.Add(1)
-	ctx, cancel := context.WithTimeout(c.ctx, txn.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timing.AnswerWithin)
 	defer cancel()
 	m.UniqKey = c.NewUniqKey()
 	half, err := c.storeHalf(ctx, m)

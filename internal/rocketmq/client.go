@@ -13,9 +13,6 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// takeBackTimeout is how long SendHalf waits for the reply to a rollback.
-const takeBackTimeout = time.Second
-
 // Transport is how half messages are sent.
 type Transport string
 
@@ -47,6 +44,7 @@ type Client struct {
 	remote *remoting.Client
 	half   halfSender
 	log    *slog.Logger
+	timing txn.Timing
 
 	breakers sync.Map // by broker
 
@@ -76,7 +74,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{remote: remote, log: c.Logger, queues: make(map[string]queueList), readings: make(map[readingOf]*reading)}
+	client := &Client{remote: remote, log: c.Logger, timing: c.Timing, queues: make(map[string]queueList), readings: make(map[readingOf]*reading)}
 	client.settings.known = make(map[topicAt]setting)
 	client.ctx, client.cancel = context.WithCancel(context.Background())
 	switch c.Transport {
@@ -152,7 +150,7 @@ func (c *Client) storeHalf(ctx context.Context, m txn.Message) (txn.Half, error)
 
 // takeBack rolls a half message back also when the caller's time is over: a broker that waits for its slaves uses it up.
 func (c *Client) takeBack(ctx context.Context, h txn.Half) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timing.TakeBackWithin)
 	defer cancel()
 	return c.End(ctx, h, txn.DecisionRollback, time.Time{})
 }

@@ -22,10 +22,6 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// libraryTimeout bounds one send; the library repeats nothing (WithRetry(0)): a repetition would store the same UNIQ_KEY
-// twice, and each attempt of ours is a new message.
-const libraryTimeout = txn.AnswerTimeout
-
 // noCompression is a body size beyond which the library would compress: none that the broker accepts.
 const noCompression = 1 << 30
 
@@ -56,8 +52,8 @@ func (l *library) started() (rocketmq.Producer, error) {
 		producer.WithGroupName(l.config.Group+"-library"),
 		producer.WithInstanceName(remoting.UniqKey()),
 		producer.WithNsResolver(l.nameservers),
-		producer.WithRetry(0),
-		producer.WithSendMsgTimeout(libraryTimeout),
+		producer.WithRetry(0), // a repetition would store the same UNIQ_KEY twice
+		producer.WithSendMsgTimeout(l.config.Timing.AnswerWithin),
 		producer.WithCompressMsgBodyOverHowmuch(noCompression),
 		producer.WithCredentials(primitive.Credentials{AccessKey: l.config.AccessKey, SecretKey: l.config.SecretKey}),
 		producer.WithQueueSelector(chosenQueue{}),

@@ -36,9 +36,13 @@ func (c *Client) PublishOneWay(list []txn.Message) error {
 	return oneWayError(&list[0], c.remote.SendBatchOneWay(broker, batchRequest(list)))
 }
 
-// BatchSize is what the message takes in a batch, in bytes; see messages.Broker.
-func (c *Client) BatchSize(m *txn.Message) int {
+// Size is how many bytes of the broker's limit a message takes, in a batch or by itself; see messages.Broker. A message of a
+// transaction has the notes of a commit, too.
+func (c *Client) Size(m *txn.Message) int {
 	b := batchMessage(m)
+	if m.TxID != "" {
+		b.Properties = append(b.Properties, notesOfCommit(c.remote.Group(), m)...)
+	}
 	return b.Size()
 }
 

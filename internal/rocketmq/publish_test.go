@@ -247,10 +247,10 @@ func (f *fixture) publishUntil(want txn.SendStatus, list ...txn.Message) int {
 }
 
 // The size that is told of a message in a batch is what the broker counts.
-func TestBatchSize(t *testing.T) {
+func TestSize(t *testing.T) {
 	f := newPublishFixture(t)
 	list := []txn.Message{f.plain(0), f.plain(0)}
-	rest := txn.MaxMessageSize - f.client.BatchSize(&list[0]) - f.client.BatchSize(&list[1])
+	rest := txn.MaxMessageSize - f.client.Size(&list[0]) - f.client.Size(&list[1])
 	list[0].Body = append(list[0].Body, make([]byte, rest)...)
 	f.publish(list...)
 	list[0].Body = append(list[0].Body, 'x')

@@ -44,10 +44,3 @@ func (c *Client) relay(m *txn.Message, send func() (remoting.SendResult, error))
 	failpoint.Hit("relay-answered")
 	return nil
 }
-
-// Size is what the message takes of a batch, in bytes.
-func (c *Client) Size(m txn.Message) int {
-	message := batchMessage(&m)
-	message.Properties = append(message.Properties, notesOfCommit(c.remote.Group(), &m)...)
-	return message.Size()
-}

@@ -12,13 +12,6 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// recent is how old a route may be to be believed where a message depends on it, without asking a name server again;
-// askWithin bounds the asking.
-const (
-	recent    = time.Second
-	askWithin = 500 * time.Millisecond
-)
-
 // queueList is what a route says, made once for each route.
 type queueList struct {
 	route   *remoting.Route
@@ -188,7 +181,7 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 		}
 		return c.lacks(ctx, topic, q)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, c.timing.AskRouteWithin)
 	defer cancel()
 	masters, err := c.remote.Masters(ctx)
 	if err != nil {
@@ -203,7 +196,7 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 // lacks asks the broker whether it has no such queue. One that cannot be asked, older than RocketMQ 5, is taken to have told
 // the name servers all.
 func (c *Client) lacks(ctx context.Context, topic string, q txn.Queue) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, c.timing.AskRouteWithin)
 	defer cancel()
 	share, err := c.remote.TopicConfig(ctx, q.Broker, topic)
 	switch {
@@ -218,10 +211,10 @@ func (c *Client) lacks(ctx context.Context, topic string, q txn.Queue) (bool, er
 // latest returns a recent route, or the last one when no name server answers.
 func (c *Client) latest(ctx context.Context, topic string) (*remoting.Route, error) {
 	known := c.remote.KnownRoute(topic)
-	if known != nil && (time.Since(known.Fetched) < recent || c.remote.Status().NameserverErr != nil) {
+	if known != nil && (time.Since(known.Fetched) < c.timing.BelieveRoute || c.remote.Status().NameserverErr != nil) {
 		return known, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, c.timing.AskRouteWithin)
 	defer cancel()
 	route, err := c.remote.RefreshRoute(ctx, topic)
 	if err != nil && known != nil && !remoting.IsCode(err, remoting.CodeTopicNotExist) {

@@ -11,11 +11,9 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// How long what a broker has told of a topic is believed, how long its silence, and how long it is waited for.
 const (
-	keepSettings   = 30 * time.Second
-	keepSilence    = time.Second
-	settingsWithin = time.Second
+	believeSettings = 30 * time.Second // a broker's answer about a topic
+	believeSilence  = time.Second      // that it gave none
 )
 
 // settings is what brokers have told of topics.
@@ -58,12 +56,12 @@ func (c *Client) compacted(ctx context.Context, at topicAt) bool {
 		return known.compacted
 	}
 	answer, _, _ := s.asking.Do(at.broker+" "+at.topic, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settingsWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timing.SettingsWithin)
 		defer cancel()
 		config, err := c.remote.TopicConfig(ctx, at.broker, at.topic)
-		next := setting{config.Compacted(), time.Now().Add(keepSettings)}
+		next := setting{config.Compacted(), time.Now().Add(believeSettings)}
 		if err != nil {
-			next = setting{known.compacted, time.Now().Add(keepSilence)}
+			next = setting{known.compacted, time.Now().Add(believeSilence)}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Code is the stable, snake_case name of an error as clients see it; see openapi.yaml.
+// Code is the stable, snake_case name of an error. Clients see it, but for CodeKeyOverloaded; see openapi.yaml.
 type Code string
 
 // The codes of the API.
@@ -21,6 +21,7 @@ const (
 	CodeRejected            Code = "rejected"
 	CodeIdempotencyMismatch Code = "idempotency_mismatch"
 	CodeOverloaded          Code = "overloaded"
+	CodeKeyOverloaded       Code = "key_overloaded" // not the service is overloaded but one shard key; clients see "overloaded"
 	CodeBrokerUnavailable   Code = "broker_unavailable"
 	CodeUnconfirmed         Code = "unconfirmed"
 	CodeDatabaseUnavailable Code = "database_unavailable"
@@ -49,9 +50,7 @@ type Error struct {
 	// MessageIDs are set where messages may be stored without the broker's having said so, so that a client can look for them.
 	MessageIDs []string
 	RetryAfter time.Duration // 0: none
-	// TooMany: what is overloaded is not the service but what these requests are about, one shard key.
-	TooMany bool
-	Cause   error
+	Cause      error
 }
 
 // Error returns code and detail, with the cause where there is one.

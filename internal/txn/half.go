@@ -43,53 +43,39 @@ func (s *Service) leaveToOutbox(a *Attempt) {
 
 // sendRouted stores a half message in the attempt's queue. When that cannot take it, the topic is looked at again, and if
 // its queues have changed, the attempt goes to the queue that it has now: once.
-func (s *Service) sendRouted(ctx context.Context, a *Attempt, by time.Time) error {
-	err := s.sendHalf(ctx, a, by)
-	if !QueueMayBeGone(err) {
-		return err
+func (s *Service) sendRouted(ctx context.Context, a *Attempt, by time.Time) (err error) {
+	a.Route, err = SendRouted(a.Route, func(route Route) error {
+		a.Route = route
+		return s.sendHalf(ctx, a, by)
+	}, func(refused error) (Route, error) {
+		s.refresh(ctx, a.Kind.Topic, by)
+		routing, cancel := context.WithDeadline(ctx, by)
+		defer cancel()
+		route, err := s.routing.Route(routing, a.Kind.Destination, selectorInput(&a.Request))
+		if err == nil && route.Queue != a.Route.Queue {
+			s.log.WarnContext(ctx, "half message refused, routed again", "id", a.Request.ID, "topic", a.Kind.Topic,
+				"from", a.Route.Queue.String(), "to", route.Queue.String(), "error", refused)
+		}
+		return route, err
+	})
+	if err == nil {
+		return nil
 	}
-	s.refresh(ctx, a.Kind.Topic, by)
-	routing, cancel := context.WithDeadline(ctx, by)
-	defer cancel()
-	again, routeErr := s.routing.Route(routing, a.Kind.Destination, selectorInput(&a.Request))
-	if routeErr != nil {
-		return Undone(routeErr, nothingChanged)
-	}
-	if again.Queue == a.Route.Queue {
-		return err
-	}
-	s.log.WarnContext(ctx, "half message refused, routed again", "id", a.Request.ID, "topic", a.Kind.Topic,
-		"from", a.Route.Queue.String(), "to", again.Queue.String(), "error", err)
-	a.Route = again
-	return s.sendHalf(ctx, a, by)
+	return Undone(Coded(err, "no half message could be stored in queue "+a.Route.Queue.String()), nothingChanged)
 }
 
 // sendHalf stores a half message for the attempt, and tries again as long as that can help and there is time. A try whose
 // reply is missing may have left a half message behind: it has another UNIQ_KEY than the next, no row will ever name it, and
 // the broker's check-back rolls it back.
 func (s *Service) sendHalf(ctx context.Context, a *Attempt, by time.Time) error {
-	var err error
 	timing, began := &s.config.Timing, time.Now()
-	for try, busy, more := 0, 0, true; more; more = more && time.Now().Before(by) {
+	return timing.Send(by, func() (err error) {
 		a.Message = message(a, s.broker.NewUniqKey())
-		if a.Half, err = s.storeHalf(ctx, a.Message, by); err == nil {
-			return nil
-		}
-		pause, patient := timing.Busy(busy)
-		switch {
-		case ReasonOf(err) == ReasonBusy && patient: // a cold or loaded broker takes more in a moment
-			time.Sleep(min(pause, time.Until(by)))
-			busy++
-		case a.Kind.Fallback && time.Since(began) > timing.SlowHalf:
-			more = false
-		case IsWorthRepeating(err):
-			try++
-			more = try < timing.HalfTries
-		default:
-			more = false
-		}
-	}
-	return Undone(Coded(err, "no half message could be stored in queue "+a.Route.Queue.String()), nothingChanged)
+		a.Half, err = s.storeHalf(ctx, a.Message, by)
+		return err
+	}, func(err error) bool {
+		return IsWorthRepeating(err) && (!a.Kind.Fallback || time.Since(began) <= timing.SlowHalf)
+	})
 }
 
 func (s *Service) storeHalf(ctx context.Context, m Message, by time.Time) (Half, error) {

@@ -1,7 +1,5 @@
 package txn
 
-import "time"
-
 // SendStatus says how safely the broker has stored a message, in RocketMQ's words. A message with any of them is stored,
 // and consumers see it; only SendOK promises what the broker's configuration promises.
 type SendStatus string
@@ -13,12 +11,3 @@ const (
 	FlushSlaveTimeout SendStatus = "FLUSH_SLAVE_TIMEOUT"
 	SlaveNotAvailable SendStatus = "SLAVE_NOT_AVAILABLE"
 )
-
-// BusyPause is Timing.Busy of the default timing.
-func BusyPause(before int) (pause time.Duration, ok bool) {
-	timing := DefaultTiming()
-	return timing.Busy(before)
-}
-
-// AnswerTimeout is Timing.AnswerWithin of the default timing.
-const AnswerTimeout = 3500 * time.Millisecond

@@ -55,7 +55,7 @@ func (t *turns) join(key turnKey) (turn chan struct{}, err error) {
 	switch {
 	case len(waiting) >= maxWaiting:
 		return nil, &Error{
-			Code: CodeOverloaded, TooMany: true, RetryAfter: time.Second,
+			Code: CodeKeyOverloaded, RetryAfter: time.Second,
 			Detail: "too many transactions wait for earlier ones of this topic and shard key; nothing was changed",
 		}
 	case held:

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-func wantRefused(t *testing.T, err error, code Code, tooMany bool) {
+func wantRefused(t *testing.T, err error, code Code) {
 	t.Helper()
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Code != code || e.TooMany != tooMany {
-		t.Errorf("got %v, want %s, of one key: %t", err, code, tooMany)
+	if e, ok := errors.AsType[*Error](err); !ok || e.Code != code {
+		t.Errorf("got %v, want %s", err, code)
 	}
 }
 
@@ -77,12 +76,12 @@ func TestTurnsAreBounded(t *testing.T) {
 			go func() { errs <- l.take(ctx, key, time.Second) }()
 		}
 		synctest.Wait()
-		wantRefused(t, l.take(t.Context(), key, time.Second), CodeOverloaded, true)
+		wantRefused(t, l.take(t.Context(), key, time.Second), CodeKeyOverloaded)
 		leave()
-		wantRefused(t, <-errs, CodeConflict, false)
+		wantRefused(t, <-errs, CodeConflict)
 		begin := time.Now()
 		for range maxWaiting - 1 {
-			wantRefused(t, <-errs, CodeOverloaded, false)
+			wantRefused(t, <-errs, CodeOverloaded)
 		}
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("they waited %s, want the timeout of a second", took)

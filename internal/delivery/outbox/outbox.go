@@ -42,7 +42,7 @@ type Broker interface {
 	// SendBatch is Send for several messages of one topic and queue: they become visible in their order, all or none.
 	SendBatch(ctx context.Context, messages []txn.Message, writeBefore time.Time) error
 	// Size is what a message takes of a batch, in bytes.
-	Size(m txn.Message) int
+	Size(m *txn.Message) int
 }
 
 // Queues knows which queues consumers read.

@@ -91,7 +91,7 @@ func (w *world) send(messages []txn.Message) error {
 	return err
 }
 
-func (w *world) Size(m txn.Message) int {
+func (w *world) Size(m *txn.Message) int {
 	if size := w.sizes[m.TxID]; size > 0 {
 		return size
 	}

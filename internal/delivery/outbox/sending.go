@@ -90,7 +90,7 @@ func (s *sending) batches(claims []txn.Claim) func(yield func([]txn.Claim) bool)
 	return func(yield func([]txn.Claim) bool) {
 		start, size := 0, 0
 		for i, c := range claims {
-			n := s.outbox.ports.Broker.Size(c.Message)
+			n := s.outbox.ports.Broker.Size(&c.Message)
 			if i > start && (size+n > batchBytes || i-start == batchCount) {
 				if !yield(claims[start:i]) {
 					return
@@ -183,7 +183,7 @@ func (s *sending) transmit(ctx context.Context, claims []txn.Claim) error {
 	defer cancel()
 	broker, before := s.outbox.ports.Broker, claims[0].Lease.WriteBefore
 	if len(claims) == 1 {
-		if size := broker.Size(claims[0].Message); size > txn.MaxMessageSize { // a broker may end the connection for it
+		if size := broker.Size(&claims[0].Message); size > txn.MaxMessageSize { // a broker may end the connection for it
 			return &txn.SendError{
 				Outcome: txn.RefusedForGood, Reason: txn.ReasonTooLarge,
 				Words: fmt.Sprintf("body and properties have %d bytes, the broker accepts %d", size, txn.MaxMessageSize),
