@@ -12,7 +12,7 @@ import (
 )
 
 // manyKeys is the number of keys that shares are measured with.
-const manyKeys = 100_000
+const manyKeys = 25_000
 
 // sigmas is how far a measured share may be from what is expected. The keys are always the same, so this is no lottery;
 // a correct hash misses it once in 1.7 million.
