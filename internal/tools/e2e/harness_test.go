@@ -51,16 +51,17 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	atEnd(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "txsvc")
-	args := []string{"build", "-tags", "failpoints", "-o", path}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	out, err := exec.Command("go", append(args, "github.com/txsvc/txsvc/cmd/txsvc")...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building txsvc: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, build(path, "-tags", "failpoints", "github.com/txsvc/txsvc/cmd/txsvc")
 })
+
+// build makes a program, with the race detector where the tests have it: then both share what is compiled.
+func build(path string, args ...string) error {
+	all := []string{"build", fmt.Sprint("-race=", raceEnabled), "-o", path}
+	if out, err := exec.Command("go", append(all, args...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
 
 const (
 	queues       = 4
