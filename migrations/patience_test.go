@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/migrations"
 )
@@ -48,7 +49,7 @@ func TestUpBesideAReader(t *testing.T) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
 		from := written.Load()
-		eventually(t, "write while the migration waits", func() bool { return written.Load() > from+20 })
+		await.True(t, limit, "write while the migration waits", func() bool { return written.Load() > from+20 })
 	}
 	exec(`COMMIT`)
 	if err := receive(t, done, "end of the migration"); err != nil {
@@ -167,14 +168,5 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	case <-time.After(limit):
 		t.Fatalf("no %s within %s", what, limit)
 		panic("not reached")
-	}
-}
-
-func eventually(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); !there(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s within %s", what, limit)
-		}
 	}
 }

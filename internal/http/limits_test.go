@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -95,19 +96,9 @@ func TestBodyThatEndsEarly(t *testing.T) {
 	}
 	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	conn.Close()
-	eventually(t, func() bool { return strings.Contains(h.log.String(), `"code":"invalid_request"`) })
+	await.True(t, 10*time.Second, "a record with invalid_request", func() bool { return strings.Contains(h.log.String(), `"code":"invalid_request"`) })
 	if len(h.requests) > 0 {
 		t.Errorf("got %d requests in the flow, want none", len(h.requests))
-	}
-}
-
-// eventually polls until the condition holds.
-func eventually(t *testing.T, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the condition did not come true within 10 s")
-		}
 	}
 }
 
@@ -227,7 +218,7 @@ func TestBodyWithoutEnd(t *testing.T) {
 			t.Errorf("got %d, want 413", response.StatusCode)
 		}
 	}
-	eventually(t, func() bool { return strings.Contains(h.log.String(), `"code":"payload_too_large"`) })
+	await.True(t, 10*time.Second, "a record with payload_too_large", func() bool { return strings.Contains(h.log.String(), `"code":"payload_too_large"`) })
 }
 
 // zeros is a body of digits.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	httpapi "github.com/txsvc/txsvc/internal/http"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -70,7 +71,7 @@ func TestStopFinishesWhatIsInFlight(t *testing.T) {
 	r := start(t, time.Minute)
 	status := r.post(t)
 	r.stop()
-	eventually(t, func() bool { // nothing more is accepted
+	await.True(t, 10*time.Second, "nothing more is accepted", func() bool {
 		conn, err := net.Dial("tcp", r.url[len("http://"):]) //nolint:noctx // a test
 		if err == nil {
 			conn.Close()

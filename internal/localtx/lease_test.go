@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -56,7 +57,7 @@ func TestClaimDueAfterTheLease(t *testing.T) {
 	a := e.commit("tx-1")[0]
 	committed := time.Now()
 	var claims []txn.Claim
-	eventually(t, "claim", func() bool { claims = e.claimDue(brokers, 10); return len(claims) > 0 })
+	await.True(t, patience, "claim", func() bool { claims = e.claimDue(brokers, 10); return len(claims) > 0 })
 	claimed := time.Now()
 	leaseEnd := value[time.Time](e, `SELECT decided_at FROM txsvc.transactions`).Add(quick.Lease())
 	if claimed.Before(leaseEnd) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -46,7 +47,7 @@ func TestMarkIsSeenAtOnce(t *testing.T) {
 		t.Errorf("got %s, %+v", outcomeNames[o.Kind], o.Transaction)
 	}
 	e.marking()
-	eventually(t, "mark in the row", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 1 })
+	await.True(t, patience, "mark in the row", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 1 })
 	if n := e.count(`txsvc.transactions WHERE delivered_at = $1 AND body IS NULL AND lease_until IS NULL`, got.DeliveredAt); n != 1 {
 		t.Error("the row does not say what was answered, or keeps what it no longer needs")
 	}
@@ -65,7 +66,7 @@ func TestMarkKeepsBodies(t *testing.T) {
 	for _, id := range []string{"tx-1", "tx-2"} {
 		e.store.MarkDelivered(id, time.Now(), false)
 	}
-	eventually(t, "marks", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 2 })
+	await.True(t, patience, "marks", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 2 })
 	if kept := e.count(`txsvc.transactions WHERE body IS NOT NULL AND id = 'tx-1'`); kept != 1 {
 		t.Error("the body was not kept")
 	}
@@ -93,7 +94,7 @@ func TestManyMarks(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "marks in all rows", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'pending'`) == 0 })
+	await.True(t, patience, "marks in all rows", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'pending'`) == 0 })
 	if got := e.count(`txsvc.transactions WHERE body IS NULL AND last_error IS NULL AND lease_until IS NULL`); got != n {
 		t.Errorf("got %d clean rows, want %d", got, n)
 	}
@@ -126,14 +127,14 @@ func TestMarksOutliveAnOutage(t *testing.T) {
 	e.pendingRows(10)
 	e.marking()
 	e.store.MarkDelivered("tx-1", time.Now(), false)
-	eventually(t, "first mark", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 1 })
+	await.True(t, patience, "first mark", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 1 })
 	p.setDown(true)
 	for i := range 10 {
 		e.store.MarkDelivered(fmt.Sprint("tx-", i+1), time.Now(), false)
 	}
-	eventually(t, "attempt to write during the outage", func() bool { return p.refusals() > 0 })
+	await.True(t, patience, "attempt to write during the outage", func() bool { return p.refusals() > 0 })
 	p.setDown(false)
-	eventually(t, "all marks", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 10 })
+	await.True(t, patience, "all marks", func() bool { return e.count(`txsvc.transactions WHERE delivery = 'delivered'`) == 10 })
 }
 
 // Only committed rows can be delivered: a mark for anything else changes nothing.
@@ -180,7 +181,7 @@ func TestGrownTableIsNotRead(t *testing.T) {
 		for i := from; i < to; i++ {
 			e.store.MarkDelivered(fmt.Sprint("tx-", i), time.Now(), false)
 			written := fmt.Sprintf(`txsvc.transactions WHERE id = 'tx-%d' AND delivery = 'pending'`, i) // planned anew each time
-			eventually(t, "mark", func() bool { return e.count(written) == 0 })
+			await.True(t, patience, "mark", func() bool { return e.count(written) == 0 })
 			e.claimDue(brokers, 1)
 		}
 	}
@@ -198,7 +199,7 @@ func TestGrownTableIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.pool.Reset() // a session tells what it has read when it ends
-	eventually(t, "end of the session", func() bool { return e.count(`pg_stat_activity WHERE pid = $1`, session) == 0 })
+	await.True(t, patience, "end of the session", func() bool { return e.count(`pg_stat_activity WHERE pid = $1`, session) == 0 })
 	if got := read() - start; got >= n {
 		t.Errorf("%d rows were read by scans of the whole table", got)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -167,21 +168,21 @@ func TestListenHearsNotify(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { e.store.Listen(ctx, func() { heard.Add(1) }) })
-	eventually(t, "call when it begins to listen", func() bool { return heard.Load() > 0 })
+	await.True(t, patience, "call when it begins to listen", func() bool { return heard.Load() > 0 })
 	before := heard.Load()
 	if err := other.Notify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "call of another replica", func() bool { return heard.Load() > before })
+	await.True(t, patience, "call of another replica", func() bool { return heard.Load() > before })
 	before = heard.Load()
 	p.setDown(true)
 	p.setDown(false)
-	eventually(t, "call after the connection was lost", func() bool { return heard.Load() > before })
+	await.True(t, patience, "call after the connection was lost", func() bool { return heard.Load() > before })
 	before = heard.Load()
 	if err := other.Notify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "call on the new connection", func() bool { return heard.Load() > before })
+	await.True(t, patience, "call on the new connection", func() bool { return heard.Load() > before })
 	cancel()
 	wg.Wait()
 }
@@ -230,7 +231,7 @@ func TestBacklogIsNotRead(t *testing.T) {
 	}
 	session := value[int](&env{t: t, side: e.pool}, `SELECT pg_backend_pid()`)
 	e.pool.Reset() // a session tells what it has read when it ends
-	eventually(t, "end of the session", func() bool { return e.count(`pg_stat_activity WHERE pid = $1`, session) == 0 })
+	await.True(t, patience, "end of the session", func() bool { return e.count(`pg_stat_activity WHERE pid = $1`, session) == 0 })
 	if got := read() - start; got > n/2 {
 		t.Errorf("%d entries were read of a backlog of %d", got, n)
 	}

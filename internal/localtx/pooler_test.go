@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
 )
@@ -69,7 +70,7 @@ func pgbouncer(t *testing.T, database, mode string, settings ...string) string {
 		}
 	})
 	u.Host = "127.0.0.1:" + port
-	eventually(t, "PgBouncer", func() bool {
+	await.True(t, patience, "PgBouncer", func() bool {
 		conn, err := net.DialTimeout("tcp", u.Host, time.Second)
 		if err == nil {
 			_ = conn.Close()

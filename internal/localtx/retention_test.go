@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/txsvc/txsvc/internal/postgres/retention"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -166,7 +167,7 @@ func TestRetentionReadsOnlyItsBlocks(t *testing.T) {
 	e.exec(insertOld, 2000)
 	e.exec(`SELECT pg_stat_reset_single_table_counters('txsvc.transactions'::regclass); UPDATE txsvc.retention SET next_at = now()`)
 	e.sweep(r)
-	eventually(t, "statistics of the deletes", func() bool { // a connection reports within some seconds
+	await.True(t, patience, "statistics of the deletes", func() bool { // a connection reports within some seconds
 		var sequential, deleted int64
 		if err := e.side.QueryRow(t.Context(), `SELECT seq_scan, n_tup_del FROM pg_stat_user_tables
 			WHERE schemaname = 'txsvc' AND relname = 'transactions'`).Scan(&sequential, &deleted); err != nil {

@@ -3,6 +3,7 @@ package localtx_test
 import (
 	"testing"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -33,7 +34,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 		t.Error("reading from a database that may have been demoted succeeded")
 	}
 	e.exec(endReadOnly)
-	eventually(t, "transaction that commits", func() bool { return e.store.Run(t.Context(), a).Kind == txn.OutcomeCommitted })
+	await.True(t, patience, "transaction that commits", func() bool { return e.store.Run(t.Context(), a).Kind == txn.OutcomeCommitted })
 	if err := e.store.Check(t.Context()); err != nil {
 		t.Errorf("check: %v", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/postgres/leases"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
@@ -226,20 +227,9 @@ func (e *env) lock(sql string, args ...any) (release func()) {
 // awaitWaiters returns when n sessions of the database wait for a lock.
 func (e *env) awaitWaiters(n int) {
 	e.t.Helper()
-	eventually(e.t, fmt.Sprintf("%d sessions that wait for a lock", n), func() bool {
+	await.True(e.t, patience, fmt.Sprintf("%d sessions that wait for a lock", n), func() bool {
 		return e.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
 	})
-}
-
-func eventually(t testing.TB, what string, check func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !check() {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s within %s", what, patience)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 // inBackground runs the attempt and returns its outcome on a channel.

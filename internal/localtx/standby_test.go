@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -38,7 +39,7 @@ func newStandbyEnv(t *testing.T) standbyEnv {
 
 func (p standbyEnv) awaitConfirming(want bool) {
 	p.t.Helper()
-	eventually(p.t, "confirmation by the standby", func() bool {
+	await.True(p.t, patience, "confirmation by the standby", func() bool {
 		waits, err := p.store.Confirming(p.t.Context())
 		return waits && (err == nil) == want
 	})
@@ -55,7 +56,7 @@ const waiting = `pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'C
 
 func (p standbyEnv) awaitWaiting(n int) {
 	p.t.Helper()
-	eventually(p.t, "COMMIT that waits", func() bool { return p.count(waiting) == n })
+	await.True(p.t, patience, "COMMIT that waits", func() bool { return p.count(waiting) == n })
 }
 
 // A row is seen although no standby has confirmed it, when the wait for it was cancelled. It is taken for one whose outcome is
@@ -81,7 +82,7 @@ func TestNothingIsActedOnBeforeStandbysConfirmIt(t *testing.T) {
 		_, ok, err := other.ClaimOne(context.Background(), "cancelled", cancelled.Half.UniqKey)
 		claimed <- ok || err == nil
 	}()
-	eventually(t, "claim that waits", func() bool {
+	await.True(t, patience, "claim that waits", func() bool {
 		return p.count(`(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'WITH due%') AS cancelled`) > 0
 	})
 	if wait(t, "claim", claimed) {
@@ -109,7 +110,7 @@ func TestNothingIsActedOnBeforeStandbysConfirmIt(t *testing.T) {
 	}
 	p.awaitConfirming(true)
 	for _, a := range []*txn.Attempt{confirmed, cancelled, left, stop} {
-		eventually(t, "row of "+a.Request.ID, func() bool {
+		await.True(t, patience, "row of "+a.Request.ID, func() bool {
 			found, err := p.store.Find(t.Context(), a.Request.ID)
 			return err == nil && found.State == txn.StateCommitted
 		})
@@ -135,7 +136,7 @@ func TestNothingIsActedOnBeforeStandbysConfirmIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range []*txn.Attempt{lost, seen} {
-		eventually(t, "verdict on "+a.Request.ID, func() bool {
+		await.True(t, patience, "verdict on "+a.Request.ID, func() bool {
 			verdict, row, err := p.store.Decide(t.Context(), a.Message, a.Half)
 			return err == nil && verdict == txn.ResolutionRollback && row.Abandoned
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -113,7 +114,7 @@ func TestOutcomeUnknown(t *testing.T) {
 					t.Errorf("Decide without the network: got %v", verdict)
 				}
 				b.proxy.heal() // the server's side stays open: its own limits end the session
-				eventually(t, "verdict", func() bool {
+				await.True(t, patience, "verdict", func() bool {
 					verdict, _, err := b.store.Decide(t.Context(), a.Message, a.Half)
 					return err == nil && verdict == tt.want
 				})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/messages"
 	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 
 	"github.com/txsvc/txsvc/internal/tools/devstack"
@@ -224,7 +225,7 @@ func TestBrokerStopped(t *testing.T) {
 	if accepted < 100 || accepted > 150 || refused == 0 {
 		t.Errorf("%d messages were taken on and %d refused, want about 100 taken on", accepted, refused)
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if got := f.metric("async", "UNCONFIRMED"); got != queues {
 			return fmt.Errorf("%v messages are unconfirmed, want one of each queue", got)
 		}
@@ -257,7 +258,7 @@ func TestBrokerGone(t *testing.T) {
 	f := newFixture(t, stack.Nameservers(), selector.Spec{Type: selector.Default}, config)
 	f.send(f.request("k", "before"))
 	stack.Broker(0).Kill()
-	eventually(t, 20*time.Second, func() error {
+	await.Success(t, 20*time.Second, func() error {
 		for _, mode := range []messages.Mode{messages.ModeSync, messages.ModeOneWay} {
 			r := f.request("k", "x")
 			r.Mode = mode
@@ -271,7 +272,7 @@ func TestBrokerGone(t *testing.T) {
 	r := f.request("k", "late")
 	r.Mode = messages.ModeAsync
 	f.send(r)
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if got := f.metric("async", "NOT_SENT"); got != 1 {
 			return fmt.Errorf("%v messages are given up, want 1", got)
 		}

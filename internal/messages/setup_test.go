@@ -15,6 +15,7 @@ import (
 	"github.com/txsvc/txsvc/internal/rocketmq"
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -162,7 +163,7 @@ func (f *fixture) queue(q txn.Queue) ([]remoting.Message, error) {
 func (f *fixture) await(want int) map[txn.Queue][]remoting.Message {
 	f.t.Helper()
 	var found map[txn.Queue][]remoting.Message
-	eventually(f.t, 20*time.Second, func() error {
+	await.Success(f.t, 20*time.Second, func() error {
 		found = make(map[txn.Queue][]remoting.Message)
 		route, err := f.reader.Route(context.Background(), f.topic)
 		if err != nil {
@@ -219,17 +220,4 @@ func (f *fixture) counter(name string, want map[string]string) float64 {
 		}
 	}
 	return 0
-}
-
-func eventually(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still: %v", limit, err)
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -53,7 +54,7 @@ func (i *inquiries) asked(uniqKey string, times int) error {
 // await waits until the broker has asked about the message so often.
 func (i *inquiries) await(t *testing.T, uniqKey string, times int) []asked {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error { return i.asked(uniqKey, times) })
+	await.Success(t, 30*time.Second, func() error { return i.asked(uniqKey, times) })
 	return i.of(uniqKey)
 }
 
@@ -168,7 +169,7 @@ func TestImmunity(t *testing.T) {
 		f.awaitVisible(inTime.Queue, 1)
 		h.FromCheck = true
 		f.end(h, txn.DecisionCommit)
-		eventually(t, 10*time.Second, func() error {
+		await.Success(t, 10*time.Second, func() error {
 			if got := f.read(f.topic, m.Queue); len(got) != 1 || got[0].Properties.Get(remoting.PropImmunity) != "6" {
 				return fmt.Errorf("got %d messages, want one with its immunity time", len(got))
 			}

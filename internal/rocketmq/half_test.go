@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -118,7 +119,7 @@ func TestVisibleCountsCopies(t *testing.T) {
 		}
 		for want := 1; want <= 2; want++ {
 			f.end(h, txn.DecisionCommit)
-			eventually(t, 10*time.Second, func() error {
+			await.Success(t, 10*time.Second, func() error {
 				got, err := f.client.Visible(t.Context(), m, -1, since, true)
 				if err == nil && got < want {
 					return errors.New("not in the index yet")
@@ -195,7 +196,7 @@ func TestVisibleWhereTheIndexIsOff(t *testing.T) {
 	since := time.Now()
 	m := f.message(0)
 	h := f.sendHalf(m)
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		if reach, err := f.client.Reach(t.Context(), h); err != nil || reach != txn.ReachQueue {
 			return fmt.Errorf("the half message has come to %d (%w), want its queue", reach, err)
 		}

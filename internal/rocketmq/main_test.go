@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -114,7 +115,7 @@ func (f *fixture) newClient(nameservers []string, handle CheckbackHandler) *Clie
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = c.Close(context.Background()) })
-	eventually(f.t, 20*time.Second, func() error { return firstError(c.Check(context.Background(), nil)) })
+	await.Success(f.t, 20*time.Second, func() error { return firstError(c.Check(context.Background(), nil)) })
 	return c
 }
 
@@ -219,7 +220,7 @@ func (f *fixture) visible() map[txn.Queue][]remoting.Message {
 func (f *fixture) awaitVisible(q txn.Queue, want int) []remoting.Message {
 	f.t.Helper()
 	var found map[txn.Queue][]remoting.Message
-	eventually(f.t, 10*time.Second, func() error {
+	await.Success(f.t, 10*time.Second, func() error {
 		found = f.visible()
 		if got := len(found[q]); got < want {
 			return fmt.Errorf("queue %s holds %d messages, want %d", q, got, want)
@@ -240,26 +241,6 @@ func (f *fixture) assertNothingVisible() {
 	f.end(f.sendHalf(m), txn.DecisionCommit)
 	if got := f.awaitVisible(m.Queue, 1); got[0].UniqKey() != m.UniqKey {
 		f.t.Errorf("got message %s, want %s alone", got[0].UniqKey(), m.UniqKey)
-	}
-}
-
-// eventually polls until check returns nil.
-func eventually(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	if err := poll(limit, check); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func poll(limit time.Duration, check func() error) error {
-	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("after %s still: %w", limit, err)
-		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -182,7 +183,7 @@ func TestPublishToBrokersWithOtherSettings(t *testing.T) {
 			f.awaitVisible(f.plain(0).Queue, stored) // whatever the status
 			timed := f.plain(0)
 			timed.DeliverAt = time.Now().Add(time.Minute)
-			eventually(t, 30*time.Second, func() error { // a loaded broker is busy now and then
+			await.Success(t, 30*time.Second, func() error { // a loaded broker is busy now and then
 				if _, err := f.client.Publish(t.Context(), []txn.Message{timed}); !wantField(txn.FieldDeliverAt, "timerWheelEnable")(err) {
 					return fmt.Errorf("a time of delivery: got %w", err)
 				}
@@ -204,7 +205,7 @@ func TestPublishToBrokersWithOtherSettings(t *testing.T) {
 func (f *fixture) awaitOpenBreaker(why string, slow bool) {
 	f.t.Helper()
 	broker := f.message(0).Queue.Broker
-	eventually(f.t, 30*time.Second, func() error {
+	await.Success(f.t, 30*time.Second, func() error {
 		_, err := f.client.SendHalf(f.t.Context(), f.message(0))
 		for _, check := range f.client.Check(f.t.Context(), nil) {
 			if check.Half && strings.Contains(txn.WordsOf(err), why) && strings.Contains(check.Err.Error(), why) {
@@ -218,7 +219,7 @@ func (f *fixture) awaitOpenBreaker(why string, slow bool) {
 	}
 	b := f.client.breakerOf(broker)
 	first := b.trials.Load()
-	eventually(f.t, 30*time.Second, func() error { // the service's own half messages are all that is sent
+	await.Success(f.t, 30*time.Second, func() error { // the service's own half messages are all that is sent
 		if _, err := f.client.SendHalf(f.t.Context(), f.message(0)); err == nil || !strings.Contains(err.Error(), "no half message could be stored by") {
 			f.t.Fatalf("got %v, want that it is not sent", err)
 		}
@@ -276,7 +277,7 @@ func TestPublishToAStoppedBroker(t *testing.T) {
 	stack.Broker(0).Resume()
 	f.awaitVisible(f.message(0).Queue, 2)
 	stack.Broker(0).Kill()
-	eventually(t, 20*time.Second, func() error {
+	await.Success(t, 20*time.Second, func() error {
 		ctx, cancel := contextWithin(t, 500*time.Millisecond)
 		defer cancel()
 		if _, err := f.client.Publish(ctx, []txn.Message{f.plain(0)}); !txn.IsUnsent(err) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -61,7 +62,7 @@ func TestQueuesAreKeptFresh(t *testing.T) {
 	f := newFixture(t, stacktest.Shared(t).Nameservers, TransportNative, nil)
 	f.assertQueues(f.topic, queuesOf(devstack.BrokerName(0), topicQueues))
 	f.createTopic(f.topic, topicQueues+1)
-	eventually(t, 20*time.Second, func() error {
+	await.Success(t, 20*time.Second, func() error {
 		if got, err := f.client.Queues(t.Context(), f.topic); len(got) != topicQueues+1 {
 			return fmt.Errorf("got %d queues, %w", len(got), err)
 		}
@@ -206,7 +207,7 @@ func (f *fixture) halfMessageIsTakenBack(i *inquiries) error {
 	if _, err := f.client.remote.Send(f.t.Context(), later.Queue.Broker, request); err != nil {
 		return err
 	}
-	if err := poll(30*time.Second, func() error { return i.asked(later.UniqKey, 1) }); err != nil {
+	if err := await.Poll(30*time.Second, func() error { return i.asked(later.UniqKey, 1) }); err != nil {
 		return err
 	}
 	if got := len(i.of(m.UniqKey)); got != 0 {
@@ -219,7 +220,7 @@ func (f *fixture) halfMessageIsTakenBack(i *inquiries) error {
 // that one has is not taken for removed.
 func (f *fixture) nameServerForgets(told, other string) {
 	f.t.Helper()
-	eventually(f.t, time.Minute, func() error { // the other one tells it again every 10 s: that may come too early
+	await.Success(f.t, time.Minute, func() error { // the other one tells it again every 10 s: that may come too early
 		if err := f.reader.ForgetTopic(f.t.Context(), f.topic); err != nil {
 			return err
 		}
@@ -227,7 +228,7 @@ func (f *fixture) nameServerForgets(told, other string) {
 		if err := f.reader.ChangeTopic(f.t.Context(), f.topic, both); err != nil {
 			return err
 		}
-		if err := poll(3*time.Second, func() error { _, err := f.reader.RefreshRoute(f.t.Context(), f.topic); return err }); err != nil {
+		if err := await.Poll(3*time.Second, func() error { _, err := f.reader.RefreshRoute(f.t.Context(), f.topic); return err }); err != nil {
 			return err
 		}
 		if err := f.client.Refresh(f.t.Context(), f.topic); err != nil {
@@ -249,7 +250,7 @@ func (f *fixture) nameServerForgets(told, other string) {
 // awaitQueues waits until the client knows that the topic has so many.
 func (f *fixture) awaitQueues(n int) {
 	f.t.Helper()
-	eventually(f.t, 30*time.Second, func() error {
+	await.Success(f.t, 30*time.Second, func() error {
 		if err := f.client.Refresh(f.t.Context(), f.topic); err != nil {
 			return err
 		}
@@ -262,7 +263,7 @@ func (f *fixture) awaitQueues(n int) {
 
 func (f *fixture) brokerIsMissing(broker string) {
 	f.t.Helper()
-	eventually(f.t, 20*time.Second, func() error {
+	await.Success(f.t, 20*time.Second, func() error {
 		for _, c := range f.client.Check(f.t.Context(), nil) {
 			if wrong := c.Name == "broker:"+broker; wrong != (c.Err != nil && !c.Half) {
 				return fmt.Errorf("%s: %w", c.Name, c.Err)
@@ -272,7 +273,7 @@ func (f *fixture) brokerIsMissing(broker string) {
 	})
 	m := f.message(0)
 	m.Queue.Broker = broker
-	eventually(f.t, 20*time.Second, func() error { // a first one may still meet the old connection
+	await.Success(f.t, 20*time.Second, func() error { // a first one may still meet the old connection
 		if _, err := f.client.SendHalf(f.t.Context(), m); !txn.IsUnsent(err) {
 			return fmt.Errorf("%s: half message to a broker that is down: %w", f.transport, err)
 		}
@@ -290,7 +291,7 @@ func (f *fixture) brokerIsBack(broker string) {
 	f.t.Helper()
 	m := f.message(0)
 	m.Queue.Broker = broker
-	eventually(f.t, 60*time.Second, func() error {
+	await.Success(f.t, 60*time.Second, func() error {
 		if err := firstError(f.client.Check(f.t.Context(), []string{f.topic})); err != nil {
 			return err
 		}

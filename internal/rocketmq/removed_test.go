@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -41,7 +42,7 @@ func TestEndAfterTheTopicChanged(t *testing.T) {
 			}
 			f.change(tc.share)
 			f.end(h, txn.DecisionCommit)
-			eventually(t, 10*time.Second, func() error { // the index has it, wherever it is
+			await.Success(t, 10*time.Second, func() error { // the index has it, wherever it is
 				copies, err := f.client.Visible(t.Context(), m, -1, time.Time{}, true)
 				if err == nil && copies != 1 {
 					err = fmt.Errorf("the index has %d copies, want 1", copies)
@@ -51,7 +52,7 @@ func TestEndAfterTheTopicChanged(t *testing.T) {
 			if _, err := f.reader.Pull(t.Context(), m.Queue.Broker, "reader", f.topic, 3, 0, 32, 0); (err == nil) != tc.readable {
 				t.Errorf("a consumer's pull: %v; want it to succeed: %t", err, tc.readable)
 			}
-			eventually(t, 10*time.Second, func() error { // Removed asks again when its knowledge is a second old
+			await.Success(t, 10*time.Second, func() error { // Removed asks again when its knowledge is a second old
 				removed, err := f.client.Removed(t.Context(), f.topic, m.Queue)
 				if removed != tc.removed || (err != nil) != tc.unknown {
 					return fmt.Errorf("removed: got %t, %w; want %t, an error: %t", removed, err, tc.removed, tc.unknown)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -139,7 +140,7 @@ func TestTailFromTheEnd(t *testing.T) {
 // awaitNumbered waits until so many messages are visible in each queue.
 func (f *fixture) awaitNumbered(want int) {
 	f.t.Helper()
-	eventually(f.t, 10*time.Second, func() error {
+	await.Success(f.t, 10*time.Second, func() error {
 		found := f.visible()
 		for q, messages := range found {
 			if len(messages) != want {

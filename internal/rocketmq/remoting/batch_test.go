@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // batchOf makes a batch of so many messages, each with all that a message has.
@@ -111,7 +113,7 @@ func TestLargestBatch(t *testing.T) {
 	if _, err := c.SendBatch(t.Context(), broker, b); err == nil {
 		t.Error("one byte more: got no error")
 	}
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		end, err := c.MaxOffset(t.Context(), broker, topic, 0)
 		if err == nil && end != 2 {
 			err = fmt.Errorf("the queue ends at %d, want 2", end)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
@@ -114,7 +115,7 @@ func TestRoute(t *testing.T) {
 	if err := other.CreateTopic(t.Context(), topic, 5); err != nil { // grows
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func() error { // the first client notices by itself
+	await.Success(t, 10*time.Second, func() error { // the first client notices by itself
 		route, err := c.Route(t.Context(), topic)
 		if err == nil && route.Queues[0].Writable() != 5 {
 			err = fmt.Errorf("got %+v, want 5 queues", route)
@@ -133,7 +134,7 @@ func TestDeletedTopicIsForgotten(t *testing.T) {
 	if _, err := c.Send(t.Context(), broker, half(topic, 0, "body")); !IsCode(err, CodeTopicNotExist) {
 		t.Errorf("got %v, want code %d", err, CodeTopicNotExist)
 	}
-	eventually(t, 10*time.Second, func() error { // much sooner than its regular refresh
+	await.Success(t, 10*time.Second, func() error { // much sooner than its regular refresh
 		if _, err := c.Route(t.Context(), topic); !IsCode(err, CodeTopicNotExist) {
 			return fmt.Errorf("got %w, want code %d", err, CodeTopicNotExist)
 		}
@@ -149,7 +150,7 @@ func TestDeletedTopicIsNoticedWithoutTraffic(t *testing.T) {
 	if err := newClient(t, nil).DeleteTopic(t.Context(), topic); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if route := (*c.routes.Load())[topic]; route != nil {
 			return fmt.Errorf("still kept: %+v", route)
 		}
@@ -216,7 +217,7 @@ func TestMQAdminFindsUs(t *testing.T) {
 		if args[0] == "producerConnection" {
 			want = c.ClientID()
 		}
-		eventually(t, 20*time.Second, func() error {
+		await.Success(t, 20*time.Second, func() error {
 			out, err := stack.MQAdmin(t.Context(), args...)
 			if err == nil && !strings.Contains(out, want) {
 				err = fmt.Errorf("no %s in:\n%s", want, out)

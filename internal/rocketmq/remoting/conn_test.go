@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // peer is the other end of a connection, driven by the test. It can do things at a chosen moment that no broker can be
@@ -117,7 +119,7 @@ func (p pending) want(t *testing.T, kinds ...error) {
 
 func awaitQueued(t *testing.T, c *conn, n int) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if len(c.queue.frames) != n {
@@ -132,7 +134,7 @@ func block(t *testing.T, c *conn) (call pending, body string) {
 	t.Helper()
 	body = string(bytes.Repeat([]byte("big "), 1<<20))
 	call = start(t.Context(), c, body, time.Time{})
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if len(c.pending) == 0 || len(c.queue.frames) > 0 {
@@ -250,7 +252,7 @@ func TestWriteBeforePassesWhileWriting(t *testing.T) {
 func TestWriteBeforePassesInsideTheFrame(t *testing.T) {
 	c, _ := newPeer(t, nil)
 	late := start(t.Context(), c, string(make([]byte, 4<<20)), time.Now().Add(time.Second))
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if ca := c.pending[1]; ca == nil || !ca.taken {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
@@ -126,7 +127,7 @@ func tooManyCheckbacks(t *testing.T, cfg Config) {
 	for range 5 {
 		sendHalf(t, c, broker, topic, 0)
 	}
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		if s := c.Stats(); s.CheckbacksDropped == 0 {
 			return fmt.Errorf("none dropped: %+v", s)
 		}
@@ -171,7 +172,7 @@ func brokerKilled(t *testing.T, cfg Config, stack *devstack.Stack) {
 func pauseBroker(t *testing.T, c *Client, stack *devstack.Stack) {
 	t.Helper()
 	stack.Broker(0).Pause()
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		if err := c.Ping(ctx, anyBroker(t, c)); err == nil {
@@ -188,7 +189,7 @@ func awaitSent(t *testing.T, c *Client, broker string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 		for _, ca := range conn.pending {
@@ -243,7 +244,7 @@ func brokerPaused(t *testing.T, cfg Config, stack *devstack.Stack) {
 			t.Errorf("large message: %v", err)
 		}
 	}
-	eventually(t, 10*time.Second, func() error { return c.EndTransaction(ctx, broker, endRequest(topic, early, Commit)) })
+	await.Success(t, 10*time.Second, func() error { return c.EndTransaction(ctx, broker, endRequest(topic, early, Commit)) })
 	assertQueue(t, c, topic, 1, 1)
 	if got := query(t, c, broker, topic, late.UniqKey, time.Now().Add(-time.Hour)); len(got) != 0 {
 		t.Errorf("the late commit was executed: %+v", got)
@@ -257,7 +258,7 @@ func awaitPending(t *testing.T, c *Client, broker string, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 		if len(conn.pending) != n {
@@ -271,7 +272,7 @@ func nameserverKilled(t *testing.T, cfg Config, stack *devstack.Stack) {
 	c := startClient(t, cfg, nil)
 	topic, broker := newTopic(t, c, 1), anyBroker(t, c)
 	stack.Namesrv().Kill()
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if c.Status().NameserverErr == nil {
 			return errors.New("the name server's absence goes unnoticed")
 		}
@@ -287,8 +288,8 @@ func nameserverKilled(t *testing.T, cfg Config, stack *devstack.Stack) {
 	end(t, c, broker, topic, sent, Commit)
 	watched, stop := c.watchRoute(topic)
 	restart(t, stack.Namesrv())
-	eventually(t, 10*time.Second, func() error { return c.Status().NameserverErr })
-	eventually(t, 10*time.Second, func() error { // the broker has registered
+	await.Success(t, 10*time.Second, func() error { return c.Status().NameserverErr })
+	await.Success(t, 10*time.Second, func() error { // the broker has registered
 		masters, err := c.names.fetchMasters(t.Context())
 		if err == nil && len(masters) == 0 {
 			err = errors.New("the name server knows no broker")
@@ -326,7 +327,7 @@ func (c *Client) watchRoute(topic string) (lost chan int, stop func()) {
 // sendHalf sends a half message, and repeats that when the machine is too busy.
 func sendHalf(t *testing.T, c *Client, broker, topic string, queue int) (sent SendResult) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() (err error) {
+	await.Success(t, 10*time.Second, func() (err error) {
 		sent, err = c.Send(t.Context(), broker, half(topic, queue, "body"))
 		return err
 	})

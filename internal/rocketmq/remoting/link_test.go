@@ -8,6 +8,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // A connection whose heartbeats are not answered is replaced, because something on the way may lose everything that is
@@ -44,7 +46,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		}
 	}
 	<-l.settled
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		if _, err := l.conn(); !errors.Is(err, ErrNotConnected) || l.status().Err == nil {
 			return fmt.Errorf("got %+v, want it given up", l.status())
 		}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
@@ -55,7 +56,7 @@ func startClient(t testing.TB, cfg Config, handle func(context.Context, Checkbac
 
 func awaitReady(t testing.TB, c *Client) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() error {
+	await.Success(t, 20*time.Second, func() error {
 		s := c.Status()
 		if len(s.Brokers) == 0 {
 			return fmt.Errorf("no brokers: %w", errors.Join(s.NameserverErr))
@@ -67,20 +68,6 @@ func awaitReady(t testing.TB, c *Client) {
 		}
 		return nil
 	})
-}
-
-// eventually polls until check succeeds.
-func eventually(t testing.TB, limit time.Duration, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", limit, err)
-		}
-	}
 }
 
 var topicCount atomic.Int64

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 func codecs(t *testing.T, test func(t *testing.T, c *Client)) {
@@ -161,7 +163,7 @@ func TestQueryByUniqKey(t *testing.T) {
 		t.Errorf("before the commit: got %d messages, want none", len(got))
 	}
 	end(t, c, broker, topic, sent, Commit)
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		got := query(t, c, broker, topic, sent.UniqKey, begin)
 		if len(got) != 1 {
 			return errors.New("not indexed yet")
@@ -207,7 +209,7 @@ func assertQueue(t *testing.T, c *Client, topic string, queue, want int) []Messa
 	t.Helper()
 	broker := anyBroker(t, c)
 	var got PullResult
-	eventually(t, 30*time.Second, func() (err error) {
+	await.Success(t, 30*time.Second, func() (err error) {
 		got, err = c.Pull(t.Context(), broker, "remoting-test", topic, queue, 0, 32, 0)
 		if err == nil && len(got.Messages) < want {
 			err = errors.New("message not visible")

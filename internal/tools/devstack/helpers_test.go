@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -88,23 +89,11 @@ func mqadmin(t *testing.T, s *devstack.Stack, args ...string) string {
 // mqadmin gives up after 3 s and a cold broker on a busy machine may need longer.
 func send(t *testing.T, s *devstack.Stack, args ...string) (printed string) {
 	t.Helper()
-	eventually(t, 2*time.Minute, "a message is stored", func() bool {
+	await.True(t, 2*time.Minute, "a message is stored", func() bool {
 		printed = mqadmin(t, s, append([]string{"sendMessage"}, args...)...)
 		return strings.Contains(printed, "SEND_OK")
 	})
 	return printed
-}
-
-// eventually polls until the condition holds.
-func eventually(t *testing.T, d time.Duration, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(d)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still not: %s", d, what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // ask sends RocketMQ one request without fields and returns the body of the reply.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -120,9 +121,9 @@ func (a *another) pauseAll(t *testing.T) {
 func (a *another) awaitEnd(t *testing.T, dir string) {
 	t.Helper()
 	for _, pid := range a.PIDs {
-		eventually(t, 20*time.Second, fmt.Sprintf("process %d is gone", pid), func() bool { return !devstack.Lives(pid) })
+		await.True(t, 20*time.Second, fmt.Sprintf("process %d is gone", pid), func() bool { return !devstack.Lives(pid) })
 	}
-	eventually(t, 30*time.Second, "nothing of the directory runs", func() bool { return len(processesIn(t, dir)) == 0 })
+	await.True(t, 30*time.Second, "nothing of the directory runs", func() bool { return len(processesIn(t, dir)) == 0 })
 }
 
 // SIGKILL of the process that runs a stack ends all of its children, also paused ones. A start right after it waits for

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -163,7 +164,7 @@ func breakPostgres(t *testing.T, s *devstack.Stack) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 30*time.Second, "the session's backend is gone", func() bool { return !devstack.Lives(backend) })
+			await.True(t, 30*time.Second, "the session's backend is gone", func() bool { return !devstack.Lives(backend) })
 			if err := pg.Start(within(t, time.Minute)); err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +184,7 @@ func breakBroker(t *testing.T, s *devstack.Stack) {
 			t.Error("a paused broker answered")
 		}
 		broker.Resume()
-		eventually(t, 30*time.Second, "the broker answers", func() bool { return answers(addr) })
+		await.True(t, 30*time.Second, "the broker answers", func() bool { return answers(addr) })
 	})
 	t.Run("kill", func(t *testing.T) {
 		was := broker.PID()
@@ -272,7 +273,7 @@ func breakNamesrv(t *testing.T, s *devstack.Stack) {
 // there, but reports itself within 10 s.
 func awaitAddress(t *testing.T, s *devstack.Stack, addr string) {
 	t.Helper()
-	eventually(t, time.Minute, fmt.Sprintf("the name server has the address %q for broker-a", addr), func() bool {
+	await.True(t, time.Minute, fmt.Sprintf("the name server has the address %q for broker-a", addr), func() bool {
 		return brokers(t, s)["broker-a"] == addr
 	})
 }

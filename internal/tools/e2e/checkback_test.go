@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
@@ -106,7 +107,7 @@ func TestCheckbackWhileTheLocalTransactionRuns(t *testing.T) {
 		}
 		done <- a
 	}()
-	eventually(t, 15*time.Second, func() error {
+	await.Success(t, 15*time.Second, func() error {
 		if got := s.metric(`txsvc_checkbacks_total{answer="unknown"`); got < 2 {
 			return fmt.Errorf("%v check-backs were answered unknown", got)
 		}
@@ -126,7 +127,7 @@ func TestCheckbackWhileTheLocalTransactionRuns(t *testing.T) {
 // visibleOnce waits until the broker has asked about whatever copies it made, and counts what a consumer sees.
 func (e *env) visibleOnce(id string, s *service) {
 	e.t.Helper()
-	eventually(e.t, 20*time.Second, func() error {
+	await.Success(e.t, 20*time.Second, func() error {
 		if got := len(e.visible()[id]); got != 1 {
 			return fmt.Errorf("%s is visible %d times", id, got)
 		}
@@ -157,7 +158,7 @@ func TestOrphanedHalfMessage(t *testing.T) {
 	dying.awaitDeath()
 	s := e.start().ready()
 	first := s.mustPost("/v1/orders", order("order-1", "k"), http.StatusCreated)
-	eventually(t, 20*time.Second, func() error {
+	await.Success(t, 20*time.Second, func() error {
 		if got := s.metric(`txsvc_checkbacks_total{answer="rollback"`); got < 1 {
 			return fmt.Errorf("the orphan was not asked about yet")
 		}
@@ -179,7 +180,7 @@ func TestFenceOutlivesTheProcess(t *testing.T) {
 	_, _ = dying.post("/v1/orders", order("order-1", "k"))
 	dying.awaitDeath()
 	s := e.start().ready()
-	eventually(t, 20*time.Second, func() error {
+	await.Success(t, 20*time.Second, func() error {
 		a, err := s.get("order-1")
 		if err != nil || a.State != "rolled_back" || !bytes.Contains([]byte(a.Raw), []byte("abandoned")) {
 			return fmt.Errorf("the orphan is not given up yet: %s (%v)", a.Raw, err)
@@ -216,7 +217,7 @@ func TestCheckbackOfForeignHalfMessage(t *testing.T) {
 	if err := foreign.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		if got := s.metric(`txsvc_checkbacks_total{answer="foreign"`); got < 2 {
 			return fmt.Errorf("asked %v times", got)
 		}
@@ -239,7 +240,7 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 	dying := e.start(fmt.Sprintf("TXSVC_FAILPOINT=half-sent@%d", orphans)).ready()
 	dying.postOrders("orphan-", orphans)
 	dying.awaitDeath()
-	eventually(t, time.Minute, func() error {
+	await.Success(t, time.Minute, func() error {
 		decided, foreign := ours.metric(`txsvc_checkbacks_total{answer="rollback"`), theirs.metric(`txsvc_checkbacks_total{answer="foreign"`)
 		if decided < orphans || foreign < 1 {
 			return fmt.Errorf("%v of our orphans are rolled back, and %v check-backs left unanswered by the other service", decided, foreign)
@@ -257,7 +258,7 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 		done <- a
 	}()
 	asked := theirs.metric(`txsvc_checkbacks_total{answer="foreign"`)
-	eventually(t, time.Minute, func() error {
+	await.Success(t, time.Minute, func() error {
 		if got := theirs.metric(`txsvc_checkbacks_total{answer="foreign"`); got == asked {
 			return errors.New("the other service was not asked about a local transaction that is running")
 		}

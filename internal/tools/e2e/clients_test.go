@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
@@ -120,7 +121,7 @@ func (e *env) postTagged(s *service, tag string) []consumed {
 func compareConsumed(t *testing.T, b *inbox, s subscription, want []consumed) {
 	t.Helper()
 	var got []consumed
-	eventually(t, time.Minute, func() error {
+	await.Success(t, time.Minute, func() error {
 		if got = b.of(s.group); len(got) < len(want) {
 			return fmt.Errorf("consumer %s has got %d messages, want %d", s.group, len(got), len(want))
 		}

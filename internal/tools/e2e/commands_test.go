@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
@@ -129,7 +130,7 @@ func TestGracefulStop(t *testing.T) {
 		}
 		done <- a
 	}()
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if s.metric(`txsvc_stage_seconds_count{kind="slow",stage="half"}`) < 1 {
 			return fmt.Errorf("no half message yet")
 		}
@@ -138,7 +139,7 @@ func TestGracefulStop(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if _, err := s.get("tx-1"); err == nil {
 			return fmt.Errorf("still accepting")
 		}
@@ -152,7 +153,7 @@ func TestGracefulStop(t *testing.T) {
 	if !s.cmd.ProcessState.Success() {
 		t.Errorf("the service ended with %s", s.cmd.ProcessState)
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if got := len(e.visible()["tx-1"]); got != 1 {
 			return fmt.Errorf("tx-1 is visible %d times, want 1", got)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
@@ -37,10 +38,10 @@ kinds:
 		return nil
 	}
 	for _, mode := range []string{"async", "oneway", "sync"} {
-		eventually(t, pickUp, func() error { // a broker that is too busy to tell its settings is not known to refuse
+		await.Success(t, pickUp, func() error { // a broker that is too busy to tell its settings is not known to refuse
 			return refused(`"mode": "`+mode+`", "body": 1`, "/keys")
 		})
-		eventually(t, pickUp, func() error {
+		await.Success(t, pickUp, func() error {
 			return refused(`"mode": "`+mode+`", "batch": [{"body": 1, "keys": ["a"]}, {"body": 2}]`, "/batch/1/keys")
 		})
 	}
@@ -51,7 +52,7 @@ kinds:
 		s.awaitDelivery(kind)
 	}
 	s.stop() // after what waits in memory was sent
-	eventually(t, pickUp, func() error {
+	await.Success(t, pickUp, func() error {
 		found, err := e.readTopic()
 		if err == nil && (len(found["half"]) != 1 || len(found["boxed"]) != 1 || len(found[""]) != 3) {
 			err = fmt.Errorf("visible are %d, %d and %d messages, want 1, 1 and 3", len(found["half"]), len(found["boxed"]), len(found[""]))

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 const custom = "../../../examples/custom"
@@ -100,7 +102,7 @@ func TestCustomBinary(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		visible := e.visible()
 		for id, key := range map[string]string{"deposit-eu-1": "eu", "deposit-eu-2": "eu", "deposit-us-1": "us", "transfer": "eu"} {
 			if m := visible[id]; len(m) != 1 || !slices.Contains(regions[key], int(m[0].QueueID)) {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // balancer sends clients to the first of its services that is ready, as a load balancer does by asking /readyz.
@@ -106,7 +108,7 @@ func TestDrain(t *testing.T) {
 		})
 	}
 	first := b.services[0]
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		if got := taken[0].Load(); got < 4*load {
 			return fmt.Errorf("%d requests were answered", got)
 		}

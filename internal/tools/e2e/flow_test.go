@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // transports are held to the same tests.
@@ -122,7 +124,7 @@ func TestSQLKind(t *testing.T) {
 	if got, _ := s.get("pay-2"); got.State != "rolled_back" || got.Delivery != "none" {
 		t.Errorf("a refused transaction: got %s, %s, want rolled_back, none", got.State, got.Delivery)
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if got := len(e.visible()); got != 2 {
 			return fmt.Errorf("%d visible transactions, want 2", got)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -180,7 +181,7 @@ func TestBrokerGone(t *testing.T) {
 // pendingSince counts what was committed before and is pending now.
 func (e *env) pendingSince(t time.Time) (n int) {
 	e.t.Helper()
-	eventually(e.t, recoverLimit, func() error {
+	await.Success(e.t, recoverLimit, func() error {
 		return e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending' AND created_at < $1`, t).Scan(&n)
 	})
 	return n
@@ -189,7 +190,7 @@ func (e *env) pendingSince(t time.Time) (n int) {
 // drain samples until all that was committed before is delivered.
 func (s *service) drain(e *env, before time.Time) (samples []usage) {
 	s.t.Helper()
-	eventually(s.t, recoverLimit+2**goneFor, func() error {
+	await.Success(s.t, recoverLimit+2**goneFor, func() error {
 		samples = append(samples, s.usage())
 		if n := e.pendingSince(before); n > 0 {
 			return fmt.Errorf("%d are pending", n)
@@ -237,7 +238,7 @@ func TestDatabaseGone(t *testing.T) {
 			if got, want := e.settleInOrder(60*time.Second), w.requests.between(w.began, time.Now()).count(http.StatusCreated); got < want {
 				t.Errorf("%d messages are delivered, %d transactions were answered 201", got, want)
 			}
-			eventually(t, recoverLimit, func() error {
+			await.Success(t, recoverLimit, func() error {
 				if got := s.metric("txsvc_in_flight "); got != 0 {
 					return fmt.Errorf("%.0f requests are in flight", got)
 				}
@@ -254,7 +255,7 @@ const requestLimit = 15 * time.Second
 // firstCreated waits for a request that was sent after the moment and answered 201, and returns when it was sent.
 func (s *stream) firstCreated(after time.Time) (first time.Time) {
 	s.t.Helper()
-	eventually(s.t, recoverLimit, func() error {
+	await.Success(s.t, recoverLimit, func() error {
 		created := s.between(after, time.Now())
 		created = slices.DeleteFunc(created, func(a timedAnswer) bool { return a.status != http.StatusCreated })
 		if len(created) == 0 {

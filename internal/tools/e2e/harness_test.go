@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/migrations"
 )
@@ -233,7 +234,7 @@ func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 func (s *service) ready() *service {
 	s.t.Helper()
 	var last string
-	eventually(s.t, readyTimeout, func() error {
+	await.Success(s.t, readyTimeout, func() error {
 		response, err := http.Get(s.url + "/readyz")
 		if err != nil {
 			return err
@@ -260,7 +261,7 @@ func (s *service) signal(sig syscall.Signal) {
 		s.t.Fatal(err)
 	}
 	if sig == stopSignal {
-		eventually(s.t, readyTimeout, s.stands)
+		await.Success(s.t, readyTimeout, s.stands)
 	}
 }
 
@@ -309,22 +310,6 @@ func (s *service) stop() {
 		}
 	case <-time.After(30 * time.Second):
 		s.t.Fatal("the service did not end on SIGTERM")
-	}
-}
-
-// eventually polls until check returns nil.
-func eventually(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still: %v", limit, err)
-		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -408,7 +393,7 @@ func (s *service) mustPost(path, body string, status int) answer {
 func (e *env) visible() map[string][]remoting.Message {
 	e.t.Helper()
 	var found map[string][]remoting.Message
-	eventually(e.t, 30*time.Second, func() (err error) {
+	await.Success(e.t, 30*time.Second, func() (err error) {
 		found, err = e.readTopic()
 		return err
 	})
@@ -489,7 +474,7 @@ func (e *env) committed() map[string]string {
 // visible, each once.
 func (e *env) settle(limit time.Duration) (committed int) {
 	e.t.Helper()
-	eventually(e.t, limit, func() error {
+	await.Success(e.t, limit, func() error {
 		pending := 0
 		rows := e.committed()
 		for _, delivery := range rows {
@@ -513,7 +498,7 @@ func (e *env) compare() {
 	e.t.Helper()
 	rows := e.committed()
 	var messages map[string][]remoting.Message
-	eventually(e.t, 10*time.Second, func() error {
+	await.Success(e.t, 10*time.Second, func() error {
 		messages = e.visible()
 		for id := range rows {
 			if len(messages[id]) == 0 {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // TestHungTransactionsLeaveRoom: more local transactions than there are connections hang on one lock. What is known is
@@ -28,7 +30,7 @@ func TestHungTransactionsLeaveRoom(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 15*time.Second, func() error {
+	await.Success(t, 15*time.Second, func() error {
 		var waiting int
 		err := e.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'txsvc' AND wait_event_type = 'Lock'`).Scan(&waiting)

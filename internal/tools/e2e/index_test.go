@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -82,7 +83,7 @@ func (e *env) loseIndex(stack *devstack.Stack) {
 	if err := e.mq.CreateTopic(e.t.Context(), e.topic+"-other", 1); err != nil {
 		e.t.Fatal(err)
 	}
-	eventually(e.t, 2*time.Minute, func() error {
+	await.Success(e.t, 2*time.Minute, func() error {
 		for range 40 { // two files of the commit log and more; recovery begins some seconds before the broker's last checkpoint
 			_, err := e.mq.Send(e.t.Context(), "broker-a", &remoting.SendRequest{Topic: e.topic + "-other", Body: make([]byte, 60_000)})
 			if err != nil {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 const (
@@ -46,7 +48,7 @@ func TestKilledAt(t *testing.T) {
 				if tc.committed {
 					want = inFlight
 				}
-				eventually(t, 30*time.Second, func() error { // backends end when they notice that their client is gone
+				await.Success(t, 30*time.Second, func() error { // backends end when they notice that their client is gone
 					if got := len(e.committed()); got != want {
 						return fmt.Errorf("%d transactions are committed, want %d", got, want)
 					}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // lanesConfig has a kind per place that a lane can be named in, all on the test's topic of four queues.
@@ -56,7 +58,7 @@ func TestLanes(t *testing.T) {
 		}
 		want[a.ID] = fmt.Sprint(a.Queue.Broker, ":", a.Queue.ID)
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if got := len(e.visible()); got != len(want) {
 			return fmt.Errorf("%d transactions are visible, want %d", got, len(want))
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -85,7 +86,7 @@ func TestHalfMessageDiscarded(t *testing.T) {
 	e, _ := newPrivateEnv(t, devstack.Options{BrokerConfig: once})
 	const count = 10
 	e.dieCommitted(count)
-	eventually(t, 60*time.Second, func() error { // where the broker puts what it gives up
+	await.Success(t, 60*time.Second, func() error { // where the broker puts what it gives up
 		given, err := e.mq.MaxOffset(context.Background(), devstack.BrokerName(0), "TRANS_CHECK_MAX_TIME_TOPIC", 0)
 		if err != nil || given < count {
 			return fmt.Errorf("%d half messages are given up (%v)", given, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -68,7 +69,7 @@ func (e *env) byID() (map[string][]remoting.Message, error) {
 func (e *env) all(want int) map[string][]remoting.Message {
 	e.t.Helper()
 	var found map[string][]remoting.Message
-	eventually(e.t, 30*time.Second, func() error {
+	await.Success(e.t, 30*time.Second, func() error {
 		var err error
 		if found, err = e.byID(); err != nil {
 			return err
@@ -214,7 +215,7 @@ func TestMessageToAStoppedBroker(t *testing.T) {
 		t.Errorf("message %s is visible %d times, want 1", r.MessageIDs[0], len(got))
 	}
 	stack.Broker(0).Kill()
-	eventually(t, 20*time.Second, func() error {
+	await.Success(t, 20*time.Second, func() error {
 		r, err := e.send(s, "k", `"body": 1`)
 		if err != nil || r.HTTPStatus != http.StatusServiceUnavailable || r.Code != "broker_unavailable" {
 			return fmt.Errorf("broker gone: got %d %s (%w), want 503 broker_unavailable", r.HTTPStatus, r.Raw, err)
@@ -276,7 +277,7 @@ func TestAsyncIsBounded(t *testing.T) {
 		}
 	}
 	var found map[string][]remoting.Message
-	eventually(t, time.Minute, func() error {
+	await.Success(t, time.Minute, func() error {
 		var err error
 		if found, err = e.byID(); err == nil && len(found)+told < 1+len(accepted) {
 			err = fmt.Errorf("%d messages are visible of %d that were taken on, and the log tells of %d", len(found)-1, len(accepted), told)

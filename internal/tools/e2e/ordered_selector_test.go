@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // TestOrderedSelectorChanged: ordered messages do not go by another selector before an operator has accepted it; those
@@ -53,7 +55,7 @@ kinds:
 	if out := cli.command(t, "route", "accept", e.topic, "--pause", "10s"); !strings.Contains(out, "accepted as version 2; in use in 10s, ordered messages of the topic are refused until then") {
 		t.Errorf("route accept printed:\n%s", out)
 	}
-	eventually(t, 40*time.Second, func() error {
+	await.Success(t, 40*time.Second, func() error {
 		a, err := post(s, "lined")
 		if err != nil || a.HTTPStatus != http.StatusCreated || !strings.Contains(a.Raw, `"selector":"consistent"`) {
 			return fmt.Errorf("got %d %s (%v)", a.HTTPStatus, a.Raw, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -100,7 +101,7 @@ func timedLoad(t *testing.T, replicas []*service, kinds []string, keys, requests
 // in the order of the COMMITs; it returns how many there are. Deliveries that were put aside are left out.
 func (e *env) settleInOrder(limit time.Duration) int {
 	e.t.Helper()
-	eventually(e.t, limit, func() error {
+	await.Success(e.t, limit, func() error {
 		var pending int
 		var example string
 		err := e.db.QueryRow(context.Background(), `SELECT count(*), coalesce(min(id || ': ' || coalesce(last_error, '')), '') FROM txsvc.transactions
@@ -129,7 +130,7 @@ func (e *env) settleInOrder(limit time.Duration) int {
 		rows[id] = r
 	}
 	var messages map[string][]remoting.Message
-	eventually(e.t, 10*time.Second, func() error { // consumers see it some milliseconds after it was confirmed
+	await.Success(e.t, 10*time.Second, func() error { // consumers see it some milliseconds after it was confirmed
 		messages = e.visible()
 		for id := range rows {
 			if len(messages[id]) == 0 {
@@ -267,7 +268,7 @@ func (e *env) whileStuck(replicas []*service, turn int, do func()) (created int)
 			answers[a.HTTPStatus]++
 		})
 	}
-	eventually(e.t, 15*time.Second, func() error { // 65 of each replica stay, 15 are refused
+	await.Success(e.t, 15*time.Second, func() error { // 65 of each replica stay, 15 are refused
 		mu.Lock()
 		defer mu.Unlock()
 		if got := answers[http.StatusTooManyRequests]; got != 30 {

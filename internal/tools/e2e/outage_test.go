@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
@@ -33,7 +34,7 @@ func (s *service) unavailable(body, code string) {
 // notReady waits until /readyz says 503 and names what is missing.
 func (s *service) notReady(name string) {
 	s.t.Helper()
-	eventually(s.t, 20*time.Second, func() error {
+	await.Success(s.t, 20*time.Second, func() error {
 		response, err := http.Get(s.url + "/readyz")
 		if err != nil {
 			return err
@@ -64,7 +65,7 @@ func TestBrokerDown(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.ready()
-			eventually(t, 20*time.Second, func() error { // the library takes a while to connect again
+			await.Success(t, 20*time.Second, func() error { // the library takes a while to connect again
 				a, err := s.post("/v1/orders", order("order-1", "k"))
 				if err != nil || a.HTTPStatus != http.StatusCreated {
 					return fmt.Errorf("%d %s (%v)", a.HTTPStatus, a.Raw, err)
@@ -133,7 +134,7 @@ func TestBrokerPaused(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 10*time.Second, func() error { // all half messages are stored, all local transactions wait
+	await.Success(t, 10*time.Second, func() error { // all half messages are stored, all local transactions wait
 		var waiting int
 		if err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`).Scan(&waiting); err != nil {
 			return err
@@ -147,7 +148,7 @@ func TestBrokerPaused(t *testing.T) {
 	release()
 	wg.Wait()
 	stack.Broker(0).Resume()
-	eventually(t, 40*time.Second, func() error {
+	await.Success(t, 40*time.Second, func() error {
 		var pending int
 		if err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending'`).Scan(&pending); err != nil {
 			return err
@@ -158,7 +159,7 @@ func TestBrokerPaused(t *testing.T) {
 		return nil
 	})
 	var messages map[string][]remoting.Message
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if messages = e.visible(); len(messages) < load {
 			return fmt.Errorf("%d of %d messages are visible", len(messages), load)
 		}
@@ -249,7 +250,7 @@ func TestDatabaseDiesUnderLoad(t *testing.T) {
 	for i := range load { // every id can be used again, and answers truthfully
 		id := fmt.Sprint("order-", i)
 		_, was := committed[id]
-		eventually(t, 30*time.Second, func() error { // as long as it is being found out, the answer says so
+		await.Success(t, 30*time.Second, func() error { // as long as it is being found out, the answer says so
 			a, err := s.post("/v1/orders", order(id, "k"))
 			switch {
 			case err != nil:

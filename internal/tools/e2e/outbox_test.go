@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -20,7 +21,7 @@ import (
 func (s *service) awaitDelivery(id string) answer {
 	s.t.Helper()
 	var a answer
-	eventually(s.t, recoverLimit, func() (err error) {
+	await.Success(s.t, recoverLimit, func() (err error) {
 		if a, err = s.get(id); err == nil && a.Delivery != "delivered" {
 			err = fmt.Errorf("%s is %s", id, a.Raw)
 		}
@@ -33,7 +34,7 @@ func (s *service) awaitDelivery(id string) answer {
 func (e *env) one(id string) remoting.Message {
 	e.t.Helper()
 	var found []remoting.Message
-	eventually(e.t, 10*time.Second, func() error {
+	await.Success(e.t, 10*time.Second, func() error {
 		if found = e.visible()[id]; len(found) != 1 {
 			return fmt.Errorf("%s is visible %d times", id, len(found))
 		}
@@ -191,7 +192,7 @@ func TestUndeliverable(t *testing.T) {
 	post := func(kind, id, key string, size int) {
 		t.Helper()
 		body := fmt.Sprintf(`{"kind": %q, "id": %q, "shard_key": %q, "payload": {"size": %d}}`, kind, id, key, size)
-		eventually(t, recoverLimit, func() error { // a loaded machine may time out
+		await.Success(t, recoverLimit, func() error { // a loaded machine may time out
 			if a, err := s.post("/v1/transactions", body); err != nil || a.HTTPStatus != http.StatusCreated {
 				return fmt.Errorf("%s: got %s (%v)", id, a.Raw, err)
 			}
@@ -213,7 +214,7 @@ func TestUndeliverable(t *testing.T) {
 	wg.Wait()
 	parked := func(id string) {
 		t.Helper()
-		eventually(t, recoverLimit, func() error {
+		await.Success(t, recoverLimit, func() error {
 			a, err := s.get(id)
 			if err != nil || a.Delivery != "pending" || !strings.Contains(a.Raw, `"error":{"code":"undeliverable"`) {
 				return fmt.Errorf("%s: got %s (%v)", id, a.Raw, err)
@@ -227,7 +228,7 @@ func TestUndeliverable(t *testing.T) {
 	for i := range 40 {
 		s.awaitDelivery(fmt.Sprint("small-", i))
 	}
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		if got := s.metric("txsvc_delivery_parked"); got != 3 {
 			return fmt.Errorf("txsvc_delivery_parked is %v, want 3", got)
 		}
@@ -281,7 +282,7 @@ func TestBadTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	load(t, []*service{s}, []string{"unordered", "outbox"}, 5, 100)
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		a, err := s.get("lost-1")
 		if err != nil || !strings.Contains(a.Raw, `"error":{"code":"delayed"`) || !strings.Contains(a.Raw, "does not exist") {
 			return fmt.Errorf("got %s (%v)", a.Raw, err)
@@ -290,7 +291,7 @@ func TestBadTopic(t *testing.T) {
 	})
 	awaitNone := func(topic string, limit time.Duration) {
 		t.Helper()
-		eventually(t, limit, func() error {
+		await.Success(t, limit, func() error {
 			var pending int
 			err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending' AND topic = $1`, topic).Scan(&pending)
 			if err != nil || pending > 0 {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // TestBrokerNetwork loses and holds up what passes between the service and the broker, under load. Every answer is true,
@@ -121,7 +123,7 @@ func TestHeldUpBeyondTheLease(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if got := cutOff.metric(`txsvc_stage_seconds_count{kind="slow",stage="half"}`); got != load {
 			return fmt.Errorf("%v half messages are stored", got)
 		}
@@ -130,7 +132,7 @@ func TestHeldUpBeyondTheLease(t *testing.T) {
 	broker.set(true, false)
 	release()
 	wg.Wait()
-	eventually(t, 2*recoverLimit, func() error {
+	await.Success(t, 2*recoverLimit, func() error {
 		var delivered int
 		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'delivered'`).Scan(&delivered)
 		if err != nil || delivered != load {
@@ -139,7 +141,7 @@ func TestHeldUpBeyondTheLease(t *testing.T) {
 		return nil
 	})
 	broker.set(false, false)
-	eventually(t, 60*time.Second, func() error {
+	await.Success(t, 60*time.Second, func() error {
 		if got := other.metric("txsvc_duplicates_suspected_total"); got != load {
 			return fmt.Errorf("%v duplicates are suspected, want %d", got, load)
 		}

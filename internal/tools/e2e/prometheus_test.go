@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // TestPrometheus lets promtool check the metrics, and a real Prometheus read them.
@@ -46,7 +48,7 @@ func TestPrometheus(t *testing.T) {
 		`count({__name__=~".+",id!=""})`:        "", // labels never hold ids or keys
 		`count({__name__=~".+",shard_key!=""})`: "",
 	} {
-		eventually(t, 20*time.Second, func() error {
+		await.Success(t, 20*time.Second, func() error {
 			got, err := ask(prometheus, query)
 			if err != nil || got != want {
 				return fmt.Errorf("%s: got %q (%v), want %q", query, got, err, want)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // labels are a message's tag and properties, as a client gives them.
@@ -186,7 +188,7 @@ func assertFiltered(t *testing.T, b *inbox, s subscription, sent map[string]labe
 		}
 	}
 	got := make(map[string]bool)
-	eventually(t, 3*time.Minute, func() error {
+	await.Success(t, 3*time.Minute, func() error {
 		for _, m := range b.of(s.group) {
 			got[m.MessageID] = true
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // A database that takes no writes, whose sessions were ended once, as in a failover: /readyz and the answers say so, nothing is
@@ -36,7 +38,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 			e.run(`UPDATE txsvc.transactions SET delivery = 'pending', delivered_at = NULL, lease_until = clock_timestamp() - interval '1 minute' WHERE id = 'before-0'`)
 			e.run(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' RESET default_transaction_read_only'; END $$`)
 			back := time.Now()
-			eventually(t, recoverLimit, func() error {
+			await.Success(t, recoverLimit, func() error {
 				if got := e.committed()["before-0"]; got != "delivered" {
 					return fmt.Errorf("the pending transaction is %s", got)
 				}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // TestNobodysDecisionIsNotStored: what PostgreSQL refuses for want of a sequence's number, a partition or a larger type is no
@@ -67,7 +69,7 @@ kinds:
 	if got := s.metric(`txsvc_transactions_total{kind="typed",outcome="failed"}`) + s.metric(`txsvc_transactions_total{kind="months",outcome="failed"}`); got != 2 {
 		t.Errorf("%g failures are counted of the kinds typed and months, want 2", got)
 	}
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		if got := len(e.visible()); got != len(tests)-1 {
 			return fmt.Errorf("%d transactions are visible, want %d", got, len(tests)-1)
 		}
@@ -130,7 +132,7 @@ kinds:
 	if body, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), deep) {
 		t.Errorf("GET of a deep result: %d %.300s (%v)", response.StatusCode, body, err)
 	}
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		if got := len(e.visible()); got != 2 {
 			return fmt.Errorf("%d transactions are visible, want large and small", got)
 		}

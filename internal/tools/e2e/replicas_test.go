@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // TestOneIDAtTwoReplicas: the same request reaches two replicas at once, many times; one transaction, one message.
@@ -69,7 +71,7 @@ func TestPausedReplica(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		var waiting int
 		err := e.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
 		if err != nil || waiting < load {
@@ -79,7 +81,7 @@ func TestPausedReplica(t *testing.T) {
 	})
 	pausing.signal(stopSignal)
 	release() // the first commits in the database while its client is stopped; the others follow
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		var pending, delivered int
 		err := e.db.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE delivery = 'pending'), count(*) FILTER (WHERE delivery = 'delivered')
 			FROM txsvc.transactions`).Scan(&pending, &delivered)
@@ -115,7 +117,7 @@ func TestOverloaded(t *testing.T) {
 		}
 		done <- a
 	}()
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		if s.metric(`txsvc_in_flight `) != 1 {
 			return fmt.Errorf("not in flight yet")
 		}

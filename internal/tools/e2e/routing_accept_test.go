@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // sighting is where a replica sent a key, some time between two moments.
@@ -59,7 +61,7 @@ func (r *routes) accepted(t *testing.T, before map[string]queue) {
 		return nil
 	})
 	after := r.previews(t, r.replicas[0], "keepgrow", watched)
-	eventually(t, pickUp, func() error { // the last look at each is of the new list
+	await.Success(t, pickUp, func() error { // the last look at each is of the new list
 		for _, key := range watched {
 			if p := r.replicas[1].preview("keepgrow", key); p.Queue != after[key] {
 				return fmt.Errorf("%s: replicas disagree", key)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // brokerKilled: keys of a broker that is away move, or are refused with the reason, as their selector says; the others go
@@ -73,7 +75,7 @@ func (r *routes) brokerKilled(t *testing.T) {
 	for _, s := range r.replicas {
 		s.ready()
 	}
-	eventually(t, pickUp+10*time.Second, func() error { // rocketmq-client-go looks for brokers every 30 s
+	await.Success(t, pickUp+10*time.Second, func() error { // rocketmq-client-go looks for brokers every 30 s
 		for key, a := range r.sendAll("keep", all) {
 			if a.HTTPStatus != http.StatusCreated || a.Queue != before[key] {
 				return fmt.Errorf("%s: got %d %s, want queue %v", key, a.HTTPStatus, a.Raw, before[key])

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
@@ -167,7 +168,7 @@ func (r *routes) sendAll(topic string, keys []string) map[string]answer {
 // since polls until check succeeds, and logs how long a change took to be noticed.
 func since(t *testing.T, start time.Time, what string, check func() error) {
 	t.Helper()
-	eventually(t, pickUp-time.Since(start), check)
+	await.Success(t, pickUp-time.Since(start), check)
 	t.Logf("%s: noticed after %s", what, time.Since(start).Round(10*time.Millisecond))
 }
 
@@ -176,7 +177,7 @@ func since(t *testing.T, start time.Time, what string, check func() error) {
 func (r *routes) settled(t *testing.T, topics ...string) {
 	t.Helper()
 	rows := make(map[string]queue)
-	eventually(t, recoverLimit+10*time.Second, func() error {
+	await.Success(t, recoverLimit+10*time.Second, func() error {
 		clear(rows)
 		found, err := r.db.Query(context.Background(), `SELECT id, broker, queue_id, delivery FROM txsvc.transactions
 			WHERE state = 'committed' AND topic = ANY ($1)`, topics)
@@ -208,7 +209,7 @@ func (r *routes) settled(t *testing.T, topics ...string) {
 		delete(rows, id)
 	}
 	visible := make(map[string][]queue)
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		clear(visible)
 		for _, topic := range topics {
 			if err := r.read(topic, visible); err != nil {

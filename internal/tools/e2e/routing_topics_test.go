@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -167,7 +168,7 @@ func (r *routes) queuesRemoved(t *testing.T) {
 		return nil
 	})
 	// What was routed before the change is read now; then nothing is in the queues that go.
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		var pending int
 		err := r.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions
 			WHERE delivery = 'pending' AND topic = 'shrink' AND queue_id >= $1`, left).Scan(&pending)
@@ -177,7 +178,7 @@ func (r *routes) queuesRemoved(t *testing.T) {
 		return err
 	})
 	found := make(map[string][]queue)
-	eventually(t, 10*time.Second, func() error { clear(found); return r.read("shrink", found) })
+	await.Success(t, 10*time.Second, func() error { clear(found); return r.read("shrink", found) })
 	start = time.Now()
 	for i := range 2 {
 		r.change(t, "shrink", remoting.QueueData{Broker: devstack.BrokerName(i), Read: left, Write: left, Perm: both})

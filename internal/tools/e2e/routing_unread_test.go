@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -58,7 +59,7 @@ kinds:
 	if err := e.mq.ChangeTopic(t.Context(), e.topic, share); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, pickUp, func() error {
+	await.Success(t, pickUp, func() error {
 		route, err := e.mq.RefreshRoute(t.Context(), e.topic)
 		if err == nil && route.Queues[0].Read != readable {
 			err = fmt.Errorf("the name server still tells %d queues to read", route.Queues[0].Read)
@@ -86,7 +87,7 @@ kinds:
 			t.Errorf("a message without a transaction: got %s", r.Raw)
 		}
 	}
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		var pending int
 		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery <> 'delivered' OR queue_id >= $1`, readable).Scan(&pending)
 		if err == nil && pending > 0 {
@@ -94,7 +95,7 @@ kinds:
 		}
 		return err
 	})
-	eventually(t, pickUp, func() error { // a message is in its queue a moment after the broker's answer
+	await.Success(t, pickUp, func() error { // a message is in its queue a moment after the broker's answer
 		found := e.visible()
 		if got, want := len(found[""]), each; got != want {
 			return fmt.Errorf("%d messages without a transaction are visible, want %d", got, want)

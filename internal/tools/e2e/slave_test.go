@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -40,7 +41,7 @@ func TestSlaveAway(t *testing.T) {
 	}
 	e.config = kinds(fallbackKind)
 	s := e.start()
-	eventually(t, time.Minute, func() error { // the slave has found its master
+	await.Success(t, time.Minute, func() error { // the slave has found its master
 		if a, err := s.post("/v1/transactions", numbered("refused", "refused-0", "k")); err != nil || a.Delivery != "delivered" {
 			return fmt.Errorf("got %s (%v)", a.Raw, err)
 		}
@@ -81,7 +82,7 @@ func TestSlaveAway(t *testing.T) {
 	if err := stack.Slave(0).Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
+	await.Success(t, time.Minute, func() error {
 		if open := s.metric(`txsvc_broker_breaker_open{broker="broker-a"}`); open != 0 {
 			return fmt.Errorf("the breaker's metric is %v", open)
 		}

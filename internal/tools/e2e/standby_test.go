@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
@@ -48,7 +49,7 @@ kinds:
 // awaitReadiness waits until /readyz has the status and says what is wanted.
 func (s *service) awaitReadiness(status int, want string) {
 	s.t.Helper()
-	eventually(s.t, readyTimeout, func() error {
+	await.Success(s.t, readyTimeout, func() error {
 		if got, body := s.page("/readyz"); got != status || !strings.Contains(body, want) {
 			return fmt.Errorf("/readyz: got %d %s, want %d with %s", got, body, status, want)
 		}
@@ -59,7 +60,7 @@ func (s *service) awaitReadiness(status int, want string) {
 // awaitState waits until GET says so.
 func (s *service) awaitState(id, state, delivery string) {
 	s.t.Helper()
-	eventually(s.t, 60*time.Second, func() error {
+	await.Success(s.t, 60*time.Second, func() error {
 		a, err := s.get(id)
 		if err == nil && (a.State != state || a.Delivery != delivery) {
 			err = fmt.Errorf("GET %s: got %d %s", id, a.HTTPStatus, a.Raw)
@@ -130,7 +131,7 @@ func TestSynchronousStandby(t *testing.T) {
 		}
 	}
 	asked := s.metric(`txsvc_checkbacks_total`) + other.metric(`txsvc_checkbacks_total`)
-	eventually(t, 60*time.Second, func() error {
+	await.Success(t, 60*time.Second, func() error {
 		if s.metric(`txsvc_checkbacks_total`)+other.metric(`txsvc_checkbacks_total`) < asked+2 {
 			return errors.New("no check-backs")
 		}
@@ -188,7 +189,7 @@ func (e *env) cancelCommits(id string) {
 		WHERE wait_event = 'SyncRep' AND query LIKE 'COMMIT%'`).Scan(&n); err != nil || n == 0 {
 		e.t.Fatalf("cancelled %d COMMITs, %v", n, err)
 	}
-	eventually(e.t, readyTimeout, func() error {
+	await.Success(e.t, readyTimeout, func() error {
 		seen := false
 		err := e.db.QueryRow(context.Background(), `SELECT EXISTS (SELECT FROM txsvc.transactions WHERE id = $1)`, id).Scan(&seen)
 		if err == nil && !seen {

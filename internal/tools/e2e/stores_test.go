@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
@@ -15,7 +16,7 @@ import (
 // degraded waits until /readyz says 200 and has a check of that name that is not OK, with the text in its detail.
 func (s *service) degraded(name, detail string) {
 	s.t.Helper()
-	eventually(s.t, 60*time.Second, func() error {
+	await.Success(s.t, 60*time.Second, func() error {
 		response, err := http.Get(s.url + "/readyz")
 		if err != nil {
 			return err
@@ -52,7 +53,7 @@ func TestHalfMessagesInRocksDB(t *testing.T) {
 	if got := e.settle(time.Minute); got < 30 {
 		t.Errorf("%d transactions are committed, want 30 at least", got)
 	}
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		if got := s.metric(`txsvc_checkbacks_total{answer="rollback"`); got < 10 {
 			return fmt.Errorf("%v orphans are answered rollback, want 10", got)
 		}
@@ -64,7 +65,7 @@ func TestHalfMessagesInRocksDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ready()
-	eventually(t, 30*time.Second, func() error {
+	await.Success(t, 30*time.Second, func() error {
 		a, err := s.post("/v1/orders", order("last", "last"))
 		if err != nil || a.HTTPStatus != http.StatusCreated {
 			return fmt.Errorf("%d %s (%v)", a.HTTPStatus, a.Raw, err)
@@ -98,7 +99,7 @@ func TestMessageIndexIsOff(t *testing.T) {
 	if err := stack.Broker(0).Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 2*time.Minute, func() error {
+	await.Success(t, 2*time.Minute, func() error {
 		response, err := http.Get(s.url + "/readyz")
 		if err != nil {
 			return err

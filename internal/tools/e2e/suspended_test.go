@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // TestSuspendedInCommit: a replica is stopped while its COMMIT is executed, for so long that another one delivers the message.
@@ -33,7 +35,7 @@ kinds:
 		}
 		answered <- a
 	}()
-	eventually(t, 10*time.Second, func() error {
+	await.Success(t, 10*time.Second, func() error {
 		var waiting int
 		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)
@@ -44,7 +46,7 @@ kinds:
 	})
 	stopped.signal(stopSignal)
 	release()
-	eventually(t, 2*recoverLimit, func() error {
+	await.Success(t, 2*recoverLimit, func() error {
 		var delivery string
 		err := e.db.QueryRow(context.Background(), `SELECT delivery FROM txsvc.transactions WHERE id = 'tx-1'`).Scan(&delivery)
 		if err != nil || delivery != "delivered" {

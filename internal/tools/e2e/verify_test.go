@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/verify"
 )
 
@@ -229,7 +230,7 @@ func TestVerifyWhileReplicasDie(t *testing.T) {
 	address := "TXSVC_LISTEN=" + strings.TrimPrefix(dying.url, "http://")
 	running := e.startVerify([]string{steady.url, dying.url}, "--duration=10m", "--keys=20", "--seed=2", "--concurrency=16", "--request-timeout=5s")
 	underLoad := func() {
-		eventually(t, time.Minute, func() error {
+		await.Success(t, time.Minute, func() error {
 			if dying.metric(`txsvc_transactions_total`) < 50 {
 				return errors.New("the replica is not under load")
 			}
@@ -304,7 +305,7 @@ func TestVerifyWithoutDatabase(t *testing.T) {
 
 	before := s.metric(`txsvc_transactions_total`)
 	running := e.startVerify([]string{s.url}, "--duration=1h")
-	eventually(t, time.Minute, func() error {
+	await.Success(t, time.Minute, func() error {
 		if s.metric(`txsvc_transactions_total`) < before+200 {
 			return errors.New("not yet under load")
 		}

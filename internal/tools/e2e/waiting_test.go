@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 )
 
@@ -49,7 +50,7 @@ groups:
 	}
 	wantSample := func(query, want string) {
 		t.Helper()
-		eventually(t, time.Minute, func() error {
+		await.Success(t, time.Minute, func() error {
 			if got, err := ask(prometheus, query); err != nil || got != want {
 				return fmt.Errorf("%s: got %q (%v), want %q", query, got, err, want)
 			}
@@ -83,7 +84,7 @@ groups:
 	defer stack.Broker(0).Resume()
 	const silent = "broker broker-a does not answer"
 	posted, last := 0, ""
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		posted++
 		last = fmt.Sprint("waiting-", posted)
 		a := s.mustPost("/v1/orders", order(last, "k"), http.StatusCreated)
@@ -95,7 +96,7 @@ groups:
 	if a, err := s.get(last); err != nil || !strings.Contains(a.Raw, `"code":"delayed","message":"`+silent) {
 		t.Errorf("GET: got %s (%v), want it to say that the broker is silent", a.Raw, err)
 	}
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		var lastError string
 		err := e.db.QueryRow(context.Background(), `SELECT coalesce(last_error, '') FROM txsvc.transactions WHERE id = $1`, last).Scan(&lastError)
 		if err != nil || lastError != silent {
@@ -115,7 +116,7 @@ groups:
 	wantSample(`txsvc_delivery_pending`, "")
 	wantSample(`txsvc_delivery_parked`, "")
 	var before float64
-	eventually(t, recoverLimit, func() error {
+	await.Success(t, recoverLimit, func() error {
 		got, err := ask(prometheus, `txsvc_delivery_oldest_pending_seconds`)
 		if err != nil {
 			return err

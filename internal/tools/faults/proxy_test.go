@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/await"
 )
 
 // server answers each line with the line, and records the lines.
@@ -83,15 +85,6 @@ func say(t *testing.T, conn net.Conn, line string, within time.Duration) string 
 	return strings.TrimSpace(answer)
 }
 
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after 10 s still not: %s", what)
-		}
-	}
-}
-
 const moment = 100 * time.Millisecond
 
 func TestProxyLosesReplies(t *testing.T) {
@@ -105,7 +98,7 @@ func TestProxyLosesReplies(t *testing.T) {
 	if got := say(t, conn, "two", moment); got != "" {
 		t.Errorf("got %q, want nothing", got)
 	}
-	await(t, "the request arrives", func() bool { return s.heard() == "one two" })
+	await.True(t, 10*time.Second, "the request arrives", func() bool { return s.heard() == "one two" })
 	p.heal()
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if n, err := conn.Read(make([]byte, 10)); err == nil {
@@ -128,9 +121,9 @@ func TestProxyLosesRequests(t *testing.T) {
 	}
 	conn.Close()
 	p.set(pass, pass)
-	await(t, "the end is read", func() bool { return pairsOf(p) == 1 })
+	await.True(t, 10*time.Second, "the end is read", func() bool { return pairsOf(p) == 1 })
 	p.heal()
-	await(t, "the connection is gone", func() bool { return pairsOf(p) == 0 })
+	await.True(t, 10*time.Second, "the connection is gone", func() bool { return pairsOf(p) == 0 })
 	if got := s.heard(); got != "one" {
 		t.Errorf("the server heard %q, want one", got)
 	}
@@ -152,7 +145,7 @@ func TestProxyIsSlowInOrder(t *testing.T) {
 	say(t, conn, "two", moment)
 	p.set(pass, pass)
 	say(t, conn, "three", moment)
-	await(t, "all arrives", func() bool { return s.heard() == "one two three" })
+	await.True(t, 10*time.Second, "all arrives", func() bool { return s.heard() == "one two three" })
 	if took := time.Since(begin); took < slowBy {
 		t.Errorf("it arrived after %s, want at least %s", took, slowBy)
 	}
