@@ -5,10 +5,10 @@ import "github.com/txsvc/txsvc/internal/txn"
 // consistent gives every queue a score for the shard key, and picks the highest: rendezvous hashing (Thaler and
 // Ravishankar, "Using name-based mappings to increase hit rates", 1998).
 //
-// A queue's score depends on its broker and id alone. So a queue that comes takes its share of the keys and no other key
-// moves, and one that goes gives up its own keys only, wherever it stands in the list. Jump consistent hash (Lamping and
-// Veach, 2014) promises that for buckets that are added at the end and taken from there: it hashes to a number, and
-// in a list sorted by broker, then id, a queue added to the first broker changes the numbers of all others'.
+// A queue's score depends on its broker and id alone. So a new queue takes its share of the keys and no other key
+// moves, and a queue that goes gives up only its own keys, wherever it is in the list. Jump consistent hash (Lamping
+// and Veach, 2014) promises that only for buckets at the end, because it hashes to a number. In a list sorted by
+// broker, then id, a queue that is added to the first broker changes the numbers of all others.
 type consistent struct {
 	seeds   recent[[]uint64]
 	reasons reasons
@@ -25,7 +25,7 @@ func (c *consistent) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route
 	return txn.Route{Queue: queues[i], Selector: TypeConsistent, Reason: c.reasons.of(n, i)}, nil
 }
 
-// highest returns the index with the highest score for the key; the first one, should two be equal.
+// highest returns the index with the highest score for the key, and the first one of equal scores.
 func highest(seeds []uint64, key uint64) int {
 	best, most := 0, uint64(0)
 	for i, seed := range seeds {
@@ -36,7 +36,7 @@ func highest(seeds []uint64, key uint64) int {
 	return best
 }
 
-// seedsOf returns what each queue adds to its scores.
+// seedsOf returns, for each queue, the seed of its scores.
 func seedsOf(queues []txn.Queue) []uint64 {
 	seeds := make([]uint64, len(queues))
 	for i, queue := range queues {

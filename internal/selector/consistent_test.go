@@ -14,8 +14,8 @@ import (
 // manyKeys is the number of keys that shares are measured with.
 const manyKeys = 25_000
 
-// sigmas is how far a measured share may be from what is expected. The keys are always the same, so this is no lottery;
-// a correct hash misses it once in 1.7 million.
+// sigmas is the allowed distance of a measured share from the expected one. A correct hash exceeds it once in 1.7
+// million, and the keys are the same in each run.
 const sigmas = 5
 
 func sequentialKeys() []string {
@@ -46,7 +46,7 @@ func queuesOf(n int, brokers ...string) []txn.Queue {
 	return queues
 }
 
-// jump is jump consistent hash over the sorted list: what consistent would be without the changes in the middle.
+// jump is jump consistent hash over the sorted list, for comparison.
 func jump(key string, queues []txn.Queue) txn.Queue {
 	h, bucket := mix64(fnv1a64(key)), int64(-1)
 	for next := int64(0); next < int64(len(queues)); {
@@ -57,8 +57,8 @@ func jump(key string, queues []txn.Queue) txn.Queue {
 	return queues[bucket]
 }
 
-// Whatever queues come, a key goes to one of them or stays; whatever queues go, only their own keys move. That is all
-// that can be asked for: with equal shares, 1/n of the keys follows.
+// When queues are added, a key goes to one of them or stays. When queues are removed, only their own keys move. With
+// equal shares, it follows that 1/n of the keys move.
 func TestConsistentMovesKeysToNewQueuesOnly(t *testing.T) {
 	s := mustNew(t, TypeConsistent)
 	rapid.Check(t, func(t *rapid.T) {
@@ -135,7 +135,7 @@ func TestShareOfMovedKeys(t *testing.T) {
 	}
 }
 
-// The list that is kept is the one that was given: a list of the same length must not be taken for it.
+// The selector remembers lists, and must not take another list of the same length for one of them.
 func TestConsistentSeesEveryChangeOfTheList(t *testing.T) {
 	s, want := mustNew(t, TypeConsistent), make(map[txn.Queue]bool)
 	for range 3 {

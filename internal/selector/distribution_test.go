@@ -35,8 +35,8 @@ func chiSquare(counts []int) float64 {
 	return sum
 }
 
-// chiSquareLimit is what Pearson's statistic of a fair choice exceeds less than once in a million times (Wilson and
-// Hilferty, 1931; a few per cent too high).
+// chiSquareLimit is a value that Pearson's statistic of a fair choice exceeds less than once in a million times (Wilson
+// and Hilferty, 1931; a few per cent too high).
 func chiSquareLimit(degrees int) float64 {
 	const z = 4.753424 // the quantile 1 - 1e-6 of the normal distribution
 	d := 2 / (9 * float64(degrees))
@@ -66,8 +66,8 @@ func counts(t *testing.T, s txn.Selector, queues []txn.Queue, keys []string) []i
 	return n
 }
 
-// Random keys are spread as by dice. Of keys that are numbered, only that no queue gets much more than its share is
-// asked for: a hash may spread them more evenly than dice would. Java's hash does not manage that, and cannot be changed.
+// Random keys are spread like by dice. For numbered keys, no queue may get much more than its share; a hash may spread
+// them more evenly than dice. Java's hash fails this, and cannot be changed.
 func TestDistribution(t *testing.T) {
 	random, numbered := randomKeys(), sequentialKeys()
 	for _, name := range []string{TypeHash, TypeJavaHash, TypeConsistent, TypeRoundRobin} {
@@ -118,7 +118,7 @@ func inCanary(t *testing.T, spec Spec, keys []string) (map[string]bool, []int) {
 	return in, perQueue
 }
 
-// The share is what was asked for, and its keys are spread over the canary's queues, whatever hash picks these.
+// The share is the one in the spec, and its keys are spread over the canary's queues, whichever hash picks these.
 func TestCanaryShare(t *testing.T) {
 	for _, keys := range [][]string{randomKeys(), sequentialKeys()} {
 		for _, share := range []float64{0.1, 5, 12.5, 99.9} {
@@ -136,7 +136,7 @@ func TestCanaryShare(t *testing.T) {
 	}
 }
 
-// A canary that grows keeps its keys; all of them is all, none is none.
+// A canary that grows keeps its keys. A share of 100 takes all keys, and a share of 0 none.
 func TestCanaryGrows(t *testing.T) {
 	keys := randomKeys()[:20_000]
 	last := map[string]bool{}

@@ -50,7 +50,8 @@ func TestHashCodeOfMinValue(t *testing.T) {
 	}
 }
 
-// What is not UTF-8 is no Java string: each decoder replaces it in its own way, and would send it elsewhere.
+// Bytes that are not UTF-8 are no Java string. Each decoder replaces them in its own way, and would send the message
+// elsewhere.
 func TestJavaHashRefusesInvalidUTF8(t *testing.T) {
 	for _, key := range []string{"\xff", "abc\xc3", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc0\x80"} {
 		_, err := mustNew(t, TypeJavaHash).Select(onBroker("broker-a", 4), txn.SelectorInput{ShardKey: key})
@@ -121,7 +122,7 @@ func encodeCases(cases []javaCase) io.Reader {
 	return bytes.NewReader(in)
 }
 
-// compareWithJava also makes sure that the keys reach the places where implementations differ.
+// compareWithJava also checks that the keys reach the places where implementations differ.
 func compareWithJava(t *testing.T, cases []javaCase, answers []javaAnswer) {
 	t.Helper()
 	s := mustNew(t, TypeJavaHash)

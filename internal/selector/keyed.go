@@ -8,8 +8,8 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// SplitsKeys says why the selector may send messages of one shard key to different queues while the topic's queues stay the
-// same. It is empty when the selector cannot.
+// SplitsKeys returns why the selector may send messages of one shard key to different queues while the topic's queues
+// stay the same, or "" when it cannot.
 func SplitsKeys(s txn.Selector) string {
 	if splitter, ok := s.(interface{ SplitsKeys() string }); ok {
 		return splitter.SplitsKeys()
@@ -36,7 +36,7 @@ func lanesSplit(by string, inner txn.Selector) string {
 	return ""
 }
 
-// ByKey returns a selector that sees the shard key alone, whatever else the message has.
+// ByKey returns a selector that sees only the shard key of a message.
 func ByKey(s txn.Selector) txn.Selector { return byKey{s} }
 
 type byKey struct{ txn.Selector }
@@ -45,7 +45,7 @@ func (b byKey) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route, erro
 	return b.Selector.Select(queues, txn.SelectorInput{ShardKey: in.ShardKey})
 }
 
-// specText has what of a spec decides about queues.
+// specText has the parts of a spec that decide about queues.
 type specText struct {
 	Type    string     `json:"type"`
 	By      string     `json:"by,omitempty"`
@@ -61,8 +61,8 @@ type laneText struct {
 	Share  float64  `json:"share,omitempty"`
 }
 
-// Text is the selector's configuration as JSON: two specs with one text send a key to the same queue. What a user's own
-// type does with its options is not seen.
+// Text returns the selector's configuration as JSON. Two specs with the same text send a key to the same queue, as long
+// as the code of a user's own type stays the same.
 func (s Spec) Text() (string, error) {
 	t, err := s.text()
 	if err != nil {

@@ -29,8 +29,8 @@ func everywhere(by string) Spec {
 	return Spec{Type: TypeLanes, Lanes: &Lanes{By: by, Lanes: []Lane{{Name: "other", Queues: all}, {Name: "default", Queues: all}}}}
 }
 
-// TestSplitsKeys: a selector that is let through for ordered kinds sends a key to one queue, whatever else the message has,
-// and one that is refused does not.
+// TestSplitsKeys: a selector that ordered kinds accept sends a key to one queue whatever else the message has, and a
+// selector that they refuse does not.
 func TestSplitsKeys(t *testing.T) {
 	byArg := selectFunc(func(queues []txn.Queue, in txn.SelectorInput) (txn.Route, error) {
 		return txn.Route{Queue: queues[len(in.Arg)%len(queues)]}, nil
@@ -131,7 +131,7 @@ func TestLanesByShardKey(t *testing.T) {
 	}
 }
 
-// TestText: specs have one text if and only if they are the same but for on_change.
+// TestText: two specs have the same text if and only if they differ at most in on_change.
 func TestText(t *testing.T) {
 	options := func(weight int) Decode {
 		return func(into any) error { return json.Unmarshal(fmt.Appendf(nil, `{"weight": %d}`, weight), into) }

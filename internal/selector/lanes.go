@@ -28,7 +28,7 @@ type prefixes struct {
 	rules  map[string]*rule
 }
 
-// share is a range of the shard keys' points, from where the one before it ends.
+// share is a range of the shard keys' points. It begins where the one before it ends.
 type share struct {
 	end  uint64
 	rule *rule
@@ -49,7 +49,7 @@ type lane struct {
 	parts recent[[]txn.Queue]
 }
 
-// buildLanes makes the selector, or says all that is wrong.
+// buildLanes makes the selector, or returns all mistakes.
 func buildLanes(r Registry, of Spec, depth int) (txn.Selector, []*OptionError) {
 	spec := of.Lanes
 	if spec == nil {
@@ -64,11 +64,12 @@ func buildLanes(r Registry, of Spec, depth int) (txn.Selector, []*OptionError) {
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	// Every depth has a seed of its own: the canary of a lane would otherwise be all or nothing of another's.
+	// Every depth has a seed of its own, because otherwise a canary within a lane would be all or nothing of another
+	// canary.
 	from, _ := parseSource(spec.By) // as checked
 	l := &lanes{source: from, exact: make(map[string]*rule), seed: mix64(uint64(depth) + 1), splits: lanesSplit(spec.By, sample)}
 	for i := range spec.Lanes {
-		inner, wrong := r.build(spec.Within, depth+1) // every lane has its own: what they keep is for one list of queues
+		inner, wrong := r.build(spec.Within, depth+1) // every lane has its own, because a selector remembers results for its lists of queues
 		if wrong != nil {
 			return nil, beneath("/within", wrong)
 		}
@@ -78,7 +79,7 @@ func buildLanes(r Registry, of Spec, depth int) (txn.Selector, []*OptionError) {
 	return l, nil
 }
 
-// add puts a lane behind those that are there.
+// add appends a lane.
 func (l *lanes) add(spec *Lane, inner txn.Selector) {
 	to := &lane{name: spec.Name, refs: spec.Queues, inner: inner, names: joined{prefix: spec.Name + "/"}}
 	for _, match := range spec.rules() {
@@ -171,7 +172,7 @@ func (l *lanes) match(text string) *rule {
 	return nil
 }
 
-// point puts a shard key on the line of shares, from 0 to shareUnits. It tells nothing of the queue that a hash picks:
+// point returns the shard key's point, from 0 to shareUnits. It is independent of the queue that a hash picks, because
 // otherwise the keys of a canary would share a few of its queues.
 func (l *lanes) point(key string) uint64 {
 	point, _ := bits.Mul64(mix64(fnv1a64(key)^l.seed), shareUnits)
@@ -219,7 +220,7 @@ func (l *lane) queues(list []txn.Queue) []txn.Queue {
 	})
 }
 
-// refused names the lane in what the selector within it says, and the member of selector_arg that it saw.
+// refused adds the lane to the error of the selector within it, and the member of selector_arg that this one saw.
 func (l *lane) refused(err error, from source) error {
 	e, ok := errors.AsType[*txn.Error](err)
 	if !ok || e.Code == txn.CodeInternal {

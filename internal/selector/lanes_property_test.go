@@ -50,7 +50,7 @@ func inputs() *rapid.Generator[txn.SelectorInput] {
 	})
 }
 
-// wantLane says by the documented rules which lanes may take a message; the share is left open.
+// wantLanes returns, by the documented rules, the lanes that may take a message. It ignores shares.
 func wantLanes(spec *Lanes, in txn.SelectorInput) []string {
 	var value string
 	given := in.Arg != nil && json.Unmarshal(in.Arg, &value) == nil
@@ -80,8 +80,8 @@ func wantLanes(spec *Lanes, in txn.SelectorInput) []string {
 	return open
 }
 
-// For any lanes, queues and messages: two replicas choose the same, in whatever order they see the messages and lists; the
-// lane is one that the rules allow, and the queue one of the lane's, or the answer is an error that fits.
+// For any lanes, queues and messages, two replicas choose the same, in whatever order they see the messages and lists.
+// The lane is one that the rules allow, and the queue one of the lane's; or there is an error that fits.
 func TestLanesProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := laneSpecs().Draw(t, "spec")

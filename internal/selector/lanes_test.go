@@ -23,7 +23,7 @@ func shop(by string, within string) Spec {
 	}}}
 }
 
-// Two shard keys, held to what is said of them by the first test.
+// Two shard keys. The first test checks the comments.
 const (
 	stableKey = "stable-1"  // in no share of 5 %
 	canaryKey = "canary-16" // in it
@@ -111,7 +111,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// laneQueues is what a lane has of a list, in plain words.
+// laneQueues returns a lane's queues of a list, in the simplest way.
 func laneQueues(queues []txn.Queue, spec *Lanes, name string) []txn.Queue {
 	var own []txn.Queue
 	for _, lane := range spec.Lanes {
@@ -253,7 +253,7 @@ func TestLanesWithinLanes(t *testing.T) {
 	}
 }
 
-// What is stored of a route are words of the configuration, never what a client sent.
+// A route has words of the configuration, and never values of the request.
 func TestRoutesHoldNothingOfTheRequest(t *testing.T) {
 	const secret = "s3cret"
 	queues := queuesOf(8, "broker-a", "broker-b")

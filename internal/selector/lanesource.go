@@ -14,14 +14,14 @@ import (
 // byShardKey names the lane by the shard key, so that all messages of a key go to one lane.
 const byShardKey = "shard_key"
 
-// source is where the value comes from that names a lane: selector_arg, unless it is the key, a header or a pointer.
+// source is the place of the value that names a lane: selector_arg, unless key, header or pointer is set.
 type source struct {
 	key     bool
 	header  string
 	pointer *pointer
 }
 
-// parseSource reads what a configuration has as by.
+// parseSource reads the option by.
 func parseSource(by string) (source, error) {
 	kind, name, _ := strings.Cut(by, ":")
 	switch {
@@ -44,7 +44,7 @@ func parseSource(by string) (source, error) {
 	return source{}, errors.New("must be selector_arg, shard_key, header:NAME or payload:/json/pointer")
 }
 
-// isToken tells whether a text can be the name of a header (RFC 9110, 5.6.2).
+// isToken reports whether a text can be the name of a header (RFC 9110, 5.6.2).
 func isToken(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
@@ -52,14 +52,14 @@ func isToken(name string) bool {
 	})
 }
 
-// value is what names the lane. It is kept as it came, so that none is copied.
+// value is the value that names the lane. It refers to the request's bytes, so that nothing is copied.
 type value struct {
 	given bool
 	text  string // of a header
 	json  []byte // without quotes and escapes, of the others
 }
 
-// read returns the value, and what the selector within the lane is to see.
+// read returns the value, and the input for the selector within the lane.
 func (s source) read(in txn.SelectorInput) (value, txn.SelectorInput, error) {
 	switch {
 	case s.key:
@@ -113,8 +113,8 @@ func (s source) fromArg(in txn.SelectorInput) (value, txn.SelectorInput, error) 
 	return v, in, err
 }
 
-// fromJSON takes a string as it is, and nothing and null as no value. It refuses other types: a number can be written in
-// many ways.
+// fromJSON takes a string as it is, and a missing field and null as no value. It refuses other types, because a number
+// can be written in many ways.
 func (s source) fromJSON(v jsontext.Value, message string) (value, error) {
 	switch v.Kind() {
 	case '"':
@@ -130,7 +130,7 @@ func (s source) fromJSON(v jsontext.Value, message string) (value, error) {
 	}
 }
 
-// unquote returns the text of a JSON string, without a copy where it has no escapes.
+// unquote returns the text of a JSON string. It copies only a string with escapes.
 func unquote(quoted jsontext.Value) ([]byte, error) {
 	if n := len(quoted); n >= 2 && quoted[n-1] == '"' && bytes.IndexByte(quoted[1:n-1], '"') < 0 && bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : n-1], nil
@@ -183,5 +183,5 @@ func parseLaneArg(arg jsontext.Value) (lane, inner jsontext.Value, err error) {
 	return lane, inner, nil
 }
 
-// takesArg tells whether the selector within the lane sees a part of selector_arg only.
+// takesArg reports whether the selector within the lane sees only a part of selector_arg.
 func (s source) takesArg() bool { return !s.key && s.header == "" && s.pointer == nil }

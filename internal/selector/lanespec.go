@@ -13,7 +13,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// LaneDefault is the name of the lane of everything that no other lane takes.
+// LaneDefault is the name of the lane for all messages that no other lane takes.
 const LaneDefault = "default"
 
 // Lanes are the options of TypeLanes.
@@ -23,7 +23,7 @@ type Lanes struct {
 	Within Spec   // how a queue is picked inside the lane; its OnChange is not used
 }
 
-// Lane is a named set of queues, and who goes there.
+// Lane is a named set of queues, with the rules for its messages.
 type Lane struct {
 	Name   string
 	Queues []QueueRef
@@ -61,12 +61,12 @@ func (q QueueRef) names(queue txn.Queue) bool {
 	return q.ID == queue.ID && (q.Broker == "" || q.Broker == queue.Broker)
 }
 
-// overlaps tells whether one queue can be named by both.
+// overlaps reports whether both can name the same queue.
 func (q QueueRef) overlaps(other QueueRef) bool {
 	return q.ID == other.ID && (q.Broker == "" || other.Broker == "" || q.Broker == other.Broker)
 }
 
-// rules returns what the lane matches.
+// rules returns the lane's values and prefixes.
 func (l *Lane) rules() []string {
 	if l.Match == nil {
 		return []string{l.Name}
@@ -84,7 +84,7 @@ func (l *Lane) units() int { return int(math.Round(l.Share / shareUnit)) }
 
 var laneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// laneCheck collects what is wrong with lanes.
+// laneCheck collects the mistakes in lanes.
 type laneCheck struct {
 	wrong   []*OptionError
 	matches map[string]string // rule to the lane that has it
@@ -96,7 +96,7 @@ func (c *laneCheck) add(pointer, format string, args ...any) {
 	c.wrong = append(c.wrong, OptionErrorf(pointer, format, args...))
 }
 
-// check returns all that is wrong, but for what is within the lanes.
+// check returns all mistakes, except those in the selector within the lanes.
 func (l *Lanes) check() []*OptionError {
 	c := &laneCheck{matches: make(map[string]string), names: make(map[string]bool)}
 	if l.By == "" {
@@ -156,7 +156,7 @@ func (c *laneCheck) queues(at string, lane *Lane) {
 	}
 }
 
-// match also looks at the lane's own name, which is a rule like others when the lane has none.
+// match also checks the lane's own name, because that is a rule when the lane has no others.
 func (c *laneCheck) match(at string, lane *Lane) {
 	if lane.Name == LaneDefault && lane.Match != nil {
 		c.add(at+"/match", "the default lane takes what no other lane takes: it has no match")
@@ -200,7 +200,7 @@ func (c *laneCheck) share(at string, lane *Lane) {
 	}
 }
 
-// inner makes sure that every message of two lanes, one within the other, has somewhere to go.
+// inner checks that every message of two lanes, one within the other, has a queue.
 func (c *laneCheck) inner(l *Lanes) {
 	if l.Within.Type != TypeLanes || l.Within.Lanes == nil {
 		return
@@ -220,7 +220,7 @@ func percent(share float64) string {
 	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(share, 'f', 4, 64), "0"), ".")
 }
 
-// Warnings returns what is allowed and is rarely meant.
+// Warnings returns places that are allowed and probably not meant.
 func (s Spec) Warnings() []*OptionError {
 	if s.Type != TypeLanes || s.Lanes == nil {
 		return nil

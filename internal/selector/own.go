@@ -11,32 +11,32 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Decode stores the options of a selector, which are the fields of its mapping beside type and on_change, in the struct
-// that into points to, by its yaml tags. It is strict: a field that the struct does not have is an error. Without
-// options it leaves the struct as it is.
+// Decode stores the options of a selector in the struct that into points to, by its yaml tags. The options are the
+// fields of the selector's mapping other than type and on_change. Decode is strict: a field that the struct does not
+// have is an error. Without options it does not change the struct.
 type Decode func(into any) error
 
-// Factory makes a selector of a user's own type. It is called more than once: every kind gets a selector of its own, and
-// within lanes every lane does. It returns OptionErrorf, or several joined by errors.Join, for options that are wrong.
+// Factory makes a selector of a user's own type. It is called more than once, because every kind gets a selector of its
+// own, and so does every lane. For wrong options it returns OptionErrorf, or several joined by errors.Join.
 //
-// The selector must choose by what it is given alone, so that all replicas choose the same, and be safe for concurrent
-// use. It must not change the input. Its reasons are stored and shown: they must not hold values of the request. It
-// refuses a request with txn.Invalid or txn.BrokerUnavailable. What it does wrong is not covered up by another queue: any
-// other error, a panic, or a queue that it was not given becomes an internal error that names it.
+// The selector must look at nothing but its input, so that all replicas choose the same. It must be safe for concurrent
+// use, and must not change the input. Its reasons must not have values of the request, because they are stored and
+// shown. It refuses a request with txn.Invalid or txn.BrokerUnavailable. Any other error, a panic, or a queue that was
+// not in its input becomes an internal error that names the selector; there is no fallback to another queue.
 //
 // Ordered kinds take a selector only if it has the method ByShardKey() bool, and this returns true: then it chooses by the
 // shard key alone.
 type Factory func(options Decode) (txn.Selector, error)
 
-// OptionErrorf says what is wrong at a pointer (RFC 6901) into the options, like /weights/a.
+// OptionErrorf returns a mistake at a pointer (RFC 6901) into the options, like /weights/a.
 func OptionErrorf(pointer, format string, args ...any) *OptionError {
 	return &OptionError{pointer, fmt.Errorf(format, args...)}
 }
 
 var ownName = regexp.MustCompile(`^[a-z][a-z0-9_.-]*$`)
 
-// NewRegistry returns the shipped types, and a user's own by their names. It refuses names that a configuration could not
-// tell from others.
+// NewRegistry returns the shipped types, and a user's own by their names. It refuses names of shipped types, and names
+// that a configuration could not have.
 func NewRegistry(own map[string]Factory) (Registry, error) {
 	r := shipped()
 	for _, name := range slices.Sorted(maps.Keys(own)) {
@@ -57,7 +57,7 @@ func NewRegistry(own map[string]Factory) (Registry, error) {
 	return r, nil
 }
 
-// makeOwn calls the factory. Options that it does not read are a mistake: nobody would follow them.
+// makeOwn calls the factory. Options that the factory does not read are a mistake, because they would have no effect.
 func makeOwn(name string, factory Factory, options Decode) (txn.Selector, []*OptionError) {
 	read := false
 	s, err := callFactory(factory, func(into any) error {
@@ -93,7 +93,7 @@ func callFactory(factory Factory, options Decode) (s txn.Selector, err error) {
 	return s, err
 }
 
-// own answers for a selector that is not ours.
+// own wraps a user's own selector, and checks its results.
 type own struct {
 	name  string
 	inner txn.Selector
@@ -101,7 +101,7 @@ type own struct {
 
 func (o *own) Name() string { return o.name }
 
-// SplitsKeys goes by the selector's own statement; see Factory.
+// SplitsKeys returns the selector's own statement; see Factory.
 func (o *own) SplitsKeys() string {
 	if s, ok := o.inner.(interface{ ByShardKey() bool }); ok && s.ByShardKey() {
 		return ""
@@ -109,7 +109,7 @@ func (o *own) SplitsKeys() string {
 	return o.name + " does not say that it goes by the shard key alone"
 }
 
-// Select gives the selector a list of its own: one that sorts it would change what everybody else is choosing from.
+// Select gives the selector a copy of the list, because a selector that sorts it would change the list that all share.
 func (o *own) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route, error) {
 	if len(queues) == 0 {
 		return txn.Route{}, noQueue()
@@ -128,7 +128,7 @@ func (o *own) Select(queues []txn.Queue, in txn.SelectorInput) (txn.Route, error
 	return route, nil
 }
 
-// call lets through what may be told to a client, and names the selector in everything else.
+// call passes on errors that clients may see, and turns all others into internal errors that name the selector.
 func (o *own) call(queues []txn.Queue, in txn.SelectorInput) (route txn.Route, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -26,7 +26,7 @@ func registryOf(f selectFunc) Registry {
 	return r
 }
 
-// Whatever an own selector does wrong is told with its name, and never becomes another queue; alone and within lanes.
+// Each mistake of an own selector becomes an error with its name, and never another queue, alone and within lanes.
 func TestOwnSelectorsThatFail(t *testing.T) {
 	queues := onBroker("broker-a", 4)
 	for _, tt := range []struct {
@@ -77,7 +77,7 @@ func TestOwnSelectorsThatFail(t *testing.T) {
 	}
 }
 
-// An own selector is known by the name it is registered under, and may do with its list what it likes.
+// An own selector has the name that it is registered under, and may change its list.
 func TestOwnSelectors(t *testing.T) {
 	queues := onBroker("broker-a", 4)
 	r := registryOf(func(queues []txn.Queue, _ txn.SelectorInput) (txn.Route, error) {

@@ -49,7 +49,7 @@ func arrayIndex(name string) int {
 	return i
 }
 
-// walker reads JSON; it is reused, since what a decoder allocates is most of its cost.
+// walker reads JSON. It is reused, because allocations are most of the cost of a decoder.
 type walker struct {
 	json   jsontext.Decoder
 	buffer bytes.Buffer
@@ -65,8 +65,8 @@ func (w *walker) open(doc []byte) {
 	w.json.Reset(&w.buffer, jsontext.AllowDuplicateNames(true))
 }
 
-// find returns the value that the pointer names, as a part of doc; nil when there is none. It reads no further than
-// that, so an error is about what stands before it.
+// find returns the value that the pointer names, as a part of doc, or nil when there is none. It reads no further, so
+// an error is about the document up to that place.
 func (p *pointer) find(doc []byte) (jsontext.Value, error) {
 	w := walkers.Get().(*walker) //nolint:forcetypeassert // the pool holds nothing else
 	w.open(doc)

@@ -21,7 +21,7 @@ func TestParsePointer(t *testing.T) {
 	}
 }
 
-// The examples of RFC 6901, section 5, and what lies beside them.
+// The examples of RFC 6901, section 5, and cases near them.
 func TestPointer(t *testing.T) {
 	doc := []byte(`{"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4, "i\\j": 5, "k\"l": 6, "q r": 7, "m~n": 8, "o\u0070": {"": [[9]]}}`)
 	for text, want := range map[string]string{
@@ -39,7 +39,7 @@ func TestPointer(t *testing.T) {
 	}
 }
 
-// lookup is the pointer over decoded values.
+// lookup follows the pointer through decoded values.
 func lookup(doc any, p *pointer) (any, bool) {
 	for _, token := range p.tokens {
 		switch v := doc.(type) {
@@ -61,8 +61,8 @@ func lookup(doc any, p *pointer) (any, bool) {
 	return doc, true
 }
 
-// Nothing that a client sends makes lanes panic, or gives an answer that is neither a route nor a refusal; and a pointer
-// finds what encoding/json finds.
+// No request makes lanes panic, or return anything but a route or a refusal. A pointer finds the same value as
+// encoding/json.
 func FuzzLanes(f *testing.F) {
 	f.Add([]byte(`"acme"`), []byte(`{"tenant":"acme"}`), "/tenant")
 	f.Add([]byte(`{"lane":"acme","arg":{"broker":"broker-a","id":1}}`), []byte(`{"a":[{"b":"acme"}]}`), "/a/0/b")
@@ -95,7 +95,7 @@ func comparePointer(t *testing.T, payload []byte, at string) {
 		return
 	}
 	var doc any
-	// What has names twice, or is not UTF-8, cannot come in: the two readers may differ about it.
+	// The service refuses JSON with a name twice and bytes that are not UTF-8, and the two readers may differ there.
 	if json.Unmarshal(payload, &doc) != nil || !jsontext.Value(payload).IsValid() {
 		return
 	}

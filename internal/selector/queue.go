@@ -18,7 +18,7 @@ const argPointer = "/selector_arg"
 // one broker has it.
 type named struct{}
 
-// reference is the long form of selector_arg. The pointers tell what is missing.
+// reference is the long form of selector_arg. A nil pointer is a missing member.
 type reference struct {
 	Broker *string `json:"broker"`
 	ID     *int    `json:"id"`
@@ -102,7 +102,7 @@ func parseReference(arg jsontext.Value) (txn.Queue, error) {
 	return txn.Queue{Broker: *ref.Broker, ID: *ref.ID}, nil
 }
 
-// decodeError says where the argument is wrong; the library's own words are for Go programmers.
+// decodeError says where the argument is wrong, because the library's own messages are for Go programmers.
 func decodeError(err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		if errors.Is(err, json.ErrUnknownName) {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// reasons keeps the reason for every queue of a list, so that none is formatted while a message is on its way.
+// reasons has the reason for every queue of a list, so that a message does not wait for formatting.
 type reasons struct {
 	format string // with the number of queues and the index picked
 	texts  atomic.Pointer[map[int][]string]
@@ -33,10 +33,10 @@ func (r *reasons) of(n, i int) string {
 	return texts[i]
 }
 
-// maxJoined bounds what a joined keeps: an own selector may give every message another reason.
+// maxJoined bounds the texts of a joined, because an own selector may give every message another reason.
 const maxJoined = 1024
 
-// joined keeps texts with the same prefix, so that none is put together while a message is on its way.
+// joined remembers texts with the same prefix, so that a message does not wait for concatenation.
 type joined struct {
 	prefix string
 	texts  atomic.Pointer[map[string]string] // from what is behind the prefix; never changed, but replaced

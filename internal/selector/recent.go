@@ -7,11 +7,11 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// keptLists is how many lists of queues are remembered. Two are in use while a topic's queues change: those that there
-// are, and those that were accepted.
+// keptLists is the number of lists of queues that are remembered. Two are in use while a topic's queues change: the
+// live and the accepted queues.
 const keptLists = 4
 
-// recent keeps what was worked out of the last few lists of queues, none of them empty.
+// recent remembers the results for the last few lists of queues. No list is empty.
 type recent[T any] struct {
 	lists atomic.Pointer[[]listed[T]] // the newest first; never changed, but replaced
 }
@@ -21,7 +21,8 @@ type listed[T any] struct {
 	value T
 }
 
-// of returns what work makes of the list. It is called once per list, or more often from several goroutines.
+// of returns the result of work for the list. It calls work once per list, or more often when several goroutines come
+// at once.
 func (r *recent[T]) of(list []txn.Queue, work func([]txn.Queue) T) T {
 	known := r.lists.Load()
 	if known == nil {
@@ -45,5 +46,5 @@ func (r *recent[T]) of(list []txn.Queue, work func([]txn.Queue) T) T {
 	return next.value
 }
 
-// same tells whether two lists are one in memory.
+// same reports whether two lists are the same slice.
 func same(a, b []txn.Queue) bool { return len(a) == len(b) && &a[0] == &b[0] }

@@ -13,7 +13,7 @@ type roundRobin struct {
 	reasons reasons
 }
 
-// newRoundRobin begins anywhere, so that replicas which start together do not crowd the same queue.
+// newRoundRobin begins at a random queue, so that replicas which start together do not all use the same one.
 func newRoundRobin() txn.Selector {
 	r := &roundRobin{reasons: reasons{format: "counter mod %d = %d"}}
 	r.next.Store(rand.Uint64N(1 << 32))

@@ -1,10 +1,10 @@
-// Package selector chooses the queue of a message: pure functions over a sorted list of queues, the same in every
-// replica. It imports txn only.
+// Package selector chooses the queue of a message, by pure functions over a sorted list of queues that is the same in
+// every replica. It imports only txn.
 //
 // A selector that cannot choose says why in a *txn.Error; it never falls back to another queue.
 //
-// Selectors keep what they work out of a list of queues. They know a list again by its memory, so a list that was given
-// must not be changed afterwards: another list is another slice.
+// Selectors remember their results for a list of queues. They recognize a list by its slice, so callers must not change
+// a list afterwards; another list has to be another slice.
 //
 // A user's own type of selector is a [Factory] in a [Registry]: a configuration can then name it as a type, and within lanes. Users
 // reach it through the module's root package.
@@ -33,7 +33,7 @@ const (
 // Default is the type used where the configuration names none.
 const Default = TypeHash
 
-// Spec says which selector a topic or a kind has.
+// Spec is the configuration of a topic's or a kind's selector.
 type Spec struct {
 	Type     string       // empty: Default
 	OnChange txn.OnChange // empty: not given
@@ -45,9 +45,9 @@ type Spec struct {
 // shipped ones only.
 type Registry struct{ types map[string]selectorType }
 
-// selectorType is how selectors of one type are made.
+// selectorType makes selectors of one type.
 type selectorType struct {
-	// build makes a selector that stands within as many lanes as depth says.
+	// build makes a selector that is within depth lanes.
 	build func(r Registry, spec Spec, depth int) (txn.Selector, []*OptionError)
 	own   bool // a user's own, which reads its options by itself
 }
@@ -77,8 +77,8 @@ func shipped() Registry {
 func New(spec Spec) (txn.Selector, error) { return Registry{}.New(spec) }
 
 // New returns the selector of the spec. Selectors are safe for concurrent use. One that belongs to one topic allocates
-// next to nothing per message, because it remembers its results for a list of queues. An error holds all mistakes of the
-// spec: see OptionErrors.
+// next to nothing per message, because it remembers its results for a list of queues. An error has all mistakes of the
+// spec; see OptionErrors.
 func (r Registry) New(spec Spec) (txn.Selector, error) {
 	s, wrong := r.orShipped().build(spec, 0)
 	switch spec.OnChange {
@@ -104,7 +104,7 @@ func (r Registry) build(spec Spec, depth int) (txn.Selector, []*OptionError) {
 // Types returns the names of all types, sorted.
 func (r Registry) Types() []string { return slices.Sorted(maps.Keys(r.orShipped().types)) }
 
-// Has tells whether there is a type of this name, and whether it is a user's own.
+// Has reports whether there is a type of this name, and whether it is a user's own.
 func (r Registry) Has(name string) (known, own bool) {
 	t, ok := r.orShipped().types[name]
 	return ok, t.own
