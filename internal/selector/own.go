@@ -35,8 +35,8 @@ func OptionErrorf(pointer, format string, args ...any) *OptionError {
 
 var ownName = regexp.MustCompile(`^[a-z][a-z0-9_.-]*$`)
 
-// NewRegistry returns the shipped types, and a user's own by their names. It refuses names of shipped types, and names
-// that a configuration could not have.
+// NewRegistry returns the shipped types, and a user's own by their names. It refuses names of shipped types, names
+// of another form than ownName, and missing factories.
 func NewRegistry(own map[string]Factory) (Registry, error) {
 	r := shipped()
 	for _, name := range slices.Sorted(maps.Keys(own)) {
