@@ -54,7 +54,7 @@ func TestToolsStayOutOfTheProduct(t *testing.T) {
 			if strings.HasPrefix(own, "/internal/tools") && !strings.HasPrefix(dir, "internal/tools/") && dir != commands {
 				t.Errorf("%s may import %s: tools are for tests and commands", dir, allowed)
 			}
-			if dir == domain && isOwn && own != "/internal/failpoint$" {
+			if dir == domain && isOwn {
 				t.Errorf("%s may import %s: the domain imports nothing of this module", dir, allowed)
 			}
 		}
