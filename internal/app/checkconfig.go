@@ -117,9 +117,9 @@ func (c *checkConfigCommand) unchecked(kinds []*txn.Kind) []string {
 	sql, handlers := 0, 0
 	for _, k := range kinds {
 		switch k.Local {
-		case "sql":
+		case txn.LocalSQL:
 			sql++
-		case "handler":
+		case txn.LocalHandler:
 			handlers++
 		}
 	}

@@ -16,18 +16,14 @@ func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program,
 	kinds, programs := make([]*txn.Kind, 0, len(file.Kinds)), make(map[string]localtx.Program, len(file.Kinds))
 	for _, name := range slices.Sorted(maps.Keys(file.Kinds)) {
 		k := file.Kinds[name]
-		to, err := c.destination(k.Topic, k.Selector, k.Ordered)
-		if err != nil {
+		kind := k.Kind
+		var err error
+		if kind.Destination, err = c.destination(k.Topic, k.Selector, k.Ordered); err != nil {
 			return nil, nil, fmt.Errorf("kind %s: %w", name, err)
 		}
-		kind := &txn.Kind{
-			Name: name, Path: k.Path, Destination: to, Tag: k.Tag, Schema: k.Schema, Immunity: k.Immunity,
-			Timeout: k.Timeout, Local: "sql", Ordered: k.Ordered, Outbox: k.Outbox, Fallback: k.Fallback, BodyResult: k.BodyResult,
-			ResultLimit: k.ResultLimit,
-		}
-		programs[name] = localtx.NewSQL(k.Local.SQL)
+		kind.Local, programs[name] = txn.LocalSQL, localtx.NewSQL(k.Local.SQL)
 		if k.Local.Handler != "" {
-			kind.Local = "handler"
+			kind.Local = txn.LocalHandler
 			handler, ok := c.Handlers[k.Local.Handler]
 			if !ok {
 				return nil, nil, file.ErrorAt(k.Local.Place, fmt.Sprintf("no handler has the name %q; this binary has %v",
@@ -38,7 +34,7 @@ func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program,
 				kind.Schema = handler.Schema
 			}
 		}
-		kinds = append(kinds, kind)
+		kinds = append(kinds, &kind)
 	}
 	return kinds, programs, nil
 }
@@ -67,12 +63,12 @@ func (c Code) destination(topic string, spec selector.Spec, ordered bool) (txn.D
 	return d, nil
 }
 
-// keptBodies returns the names of the kinds that keep their bodies.
-func keptBodies(file *config.File) []string {
+// keptBodies returns the names of the kinds whose bodies stay in their rows.
+func keptBodies(kinds []*txn.Kind) []string {
 	var names []string
-	for name, kind := range file.Kinds {
+	for _, kind := range kinds {
 		if kind.KeepBody {
-			names = append(names, name)
+			names = append(names, kind.Name)
 		}
 	}
 	return names

@@ -21,7 +21,8 @@ func TestOnChangeIsSettled(t *testing.T) {
 		{txn.OnChangeRefuse, false, txn.OnChangeRefuse},
 	} {
 		file := &config.File{Kinds: map[string]config.Kind{"k": {
-			Name: "k", Topic: "t", Ordered: tt.ordered, Local: config.Local{Handler: "orders"}, Selector: selector.Spec{Type: "hash", OnChange: tt.given},
+			Kind:  txn.Kind{Name: "k", Destination: txn.Destination{Topic: "t"}, Options: txn.Options{Ordered: tt.ordered}},
+			Local: config.Local{Handler: "orders"}, Selector: selector.Spec{Type: "hash", OnChange: tt.given},
 		}}}
 		code := Code{Handlers: map[string]Handler{"orders": {}}}
 		kinds, _, err := code.kinds(file)

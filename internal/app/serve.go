@@ -87,7 +87,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	if err := timing.Validate(kinds); err != nil {
 		return err
 	}
-	store, err := openStore(ctx, s.DatabaseURL, programs, keptBodies(s.file), timing, log)
+	store, err := openStore(ctx, s.DatabaseURL, programs, keptBodies(kinds), timing, log)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	flow := txn.Config{MaxInFlight: s.MaxInFlight, Timing: timing, Reached: failpoint.Hook()}
 	service := txn.NewService(flow, kinds, router, mq, store, deliveries, metrics, log)
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
-	ready := readiness{store, mq, router, deliveries, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Outbox || k.Fallback })}
+	ready := readiness{store, mq, router, deliveries, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Via == txn.ViaOutbox || k.Fallback == txn.FallbackOutbox })}
 	readyMetrics := &readyMetrics{readiness: ready, stopping: ctx.Done()}
 	registry.MustRegister(readyMetrics)
 	handler, err := http.New(http.Config{

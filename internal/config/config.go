@@ -32,21 +32,11 @@ type File struct {
 	Warnings []Problem // what is allowed and is rarely meant, in order
 }
 
-// Kind is one entry of kinds, with its defaults filled in.
+// Kind is one entry of kinds, with its defaults filled in: all of a txn.Kind but its selector, and its local transaction.
 type Kind struct {
-	Name     string
-	Path     string // empty: no endpoint of its own
-	Topic    string
-	Tag      string // empty: none
-	Schema   txn.Schema
-	Local    Local
+	txn.Kind
 	Selector selector.Spec // the kind's own, else the topic's
-	Immunity time.Duration // whole seconds; 0: the broker's setting
-	Timeout  time.Duration
-
-	Ordered, Outbox, Fallback, BodyResult bool // see txn.Kind
-	KeepBody                              bool // the body stays in the row when the message is visible
-	ResultLimit                           int  // bytes
+	Local    Local
 }
 
 // Local is what a kind's local transaction is: a handler, or SQL.

@@ -16,6 +16,7 @@ import (
 	"github.com/txsvc/txsvc/internal/config"
 	"github.com/txsvc/txsvc/internal/localtx/sqltext"
 	"github.com/txsvc/txsvc/internal/selector"
+	"github.com/txsvc/txsvc/internal/txn"
 )
 
 var schemas = fstest.MapFS{
@@ -78,18 +79,25 @@ func TestParse(t *testing.T) {
 	want := &config.File{
 		Kinds: map[string]config.Kind{
 			"order.create": {
-				Name: "order.create", Path: "/v1/orders", Topic: "orders", Tag: "created", Local: config.Local{Handler: "orders"},
-				Selector: selector.Spec{Type: "java_hash"}, Immunity: 10 * time.Second, Timeout: 1500 * time.Millisecond,
-				ResultLimit: 1 << 20,
+				Kind: txn.Kind{
+					Name: "order.create", Path: "/v1/orders", Destination: txn.Destination{Topic: "orders"}, Tag: "created", Immunity: 10 * time.Second, Timeout: 1500 * time.Millisecond,
+					Options: txn.Options{Via: "half", Fallback: "reject", Body: "payload", ResultLimit: 1 << 20},
+				},
+				Selector: selector.Spec{Type: "java_hash"}, Local: config.Local{Handler: "orders"},
 			},
 			"note": {
-				Name: "note", Topic: "notes", Local: config.Local{SQL: []sqltext.Statement{insert, {Text: "select 1"}}},
-				Selector: selector.Spec{Type: "round_robin"}, Timeout: config.DefaultTimeout,
-				Fallback: true, ResultLimit: 64 << 10,
+				Kind: txn.Kind{
+					Name: "note", Destination: txn.Destination{Topic: "notes"}, Timeout: config.DefaultTimeout,
+					Options: txn.Options{Via: "half", Fallback: "outbox", Body: "payload", ResultLimit: 64 << 10},
+				},
+				Selector: selector.Spec{Type: "round_robin"}, Local: config.Local{SQL: []sqltext.Statement{insert, {Text: "select 1"}}},
 			},
 			"notes_2.add-all": {
-				Name: "notes_2.add-all", Topic: "notes", Selector: selector.Spec{Type: "hash"}, Timeout: config.DefaultTimeout,
-				Ordered: true, Outbox: true, BodyResult: true, ResultLimit: 64 << 10,
+				Kind: txn.Kind{
+					Name: "notes_2.add-all", Destination: txn.Destination{Topic: "notes"}, Timeout: config.DefaultTimeout,
+					Options: txn.Options{Ordered: true, Via: "outbox", Fallback: "reject", Body: "result", ResultLimit: 64 << 10},
+				},
+				Selector: selector.Spec{Type: "hash"},
 				Local: config.Local{SQL: []sqltext.Statement{
 					insert,
 					{Text: "insert into words (word)\nselect jsonb_array_elements_text(($1::jsonb)->'words')", Args: []string{"payload"}},
@@ -103,7 +111,7 @@ func TestParse(t *testing.T) {
 			"other%topic|X": {Name: "other%topic|X", Selector: selector.Spec{Type: "hash"}},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(config.Kind{}, "Schema"),
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(txn.Kind{}, "Schema"),
 		cmpopts.IgnoreFields(config.File{}, "Name"), cmpopts.IgnoreFields(config.Local{}, "Place", "PlaceInSQL")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

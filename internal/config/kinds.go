@@ -132,7 +132,7 @@ func (r *reader) kinds(f field, file *File) {
 }
 
 func (r *reader) kind(e entry) Kind {
-	kind := Kind{Name: e.name, Timeout: DefaultTimeout, ResultLimit: txn.DefaultResultLimit}
+	kind := Kind{Kind: txn.Kind{Name: e.name, Timeout: DefaultTimeout, Options: txn.DefaultOptions()}}
 	entries, ok := r.entries(e.field)
 	if !ok {
 		return kind
@@ -150,15 +150,15 @@ func (r *reader) kind(e entry) Kind {
 				r.ordered = append(r.ordered, entry{name: e.name, field: f})
 			}
 		},
-		"delivery":     func(f field) { kind.Outbox = r.second(f, "half", "outbox") },
-		"fallback":     func(f field) { kind.Fallback = r.second(f, "reject", "outbox") },
+		"delivery":     func(f field) { kind.Via = choice(r, f, txn.ViaHalf, txn.ViaOutbox) },
+		"fallback":     func(f field) { kind.Fallback = choice(r, f, txn.FallbackReject, txn.FallbackOutbox) },
 		"immunity":     func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
 		"timeout":      func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
-		"body":         func(f field) { kind.BodyResult, body = r.second(f, "payload", "result"), f },
+		"body":         func(f field) { kind.Body, body = choice(r, f, txn.BodyPayload, txn.BodyResult), f },
 		"keep_body":    func(f field) { kind.KeepBody = r.bool(f) },
 		"result_limit": func(f field) { kind.ResultLimit = r.size(f, minResult, txn.MaxResultLimit) },
 	})
-	if kind.BodyResult && !kind.Outbox {
+	if kind.Body == txn.BodyResult && kind.Via != txn.ViaOutbox {
 		r.problem(body, "result needs delivery: outbox; a half message is stored before there is a result")
 	}
 	for _, name := range []string{"topic", "local"} {

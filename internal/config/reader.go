@@ -238,14 +238,18 @@ func (r *reader) size(f field, least, most int) int {
 	return size
 }
 
-// second says whether a choice of two words is the second, which is not the default.
-func (r *reader) second(f field, first, second string) bool {
-	switch r.string(f) {
-	case first, "":
-	case second:
-		return true
-	default:
-		r.problem(f, "must be %s or %s", first, second)
+// choice returns one of the words, the first of which is the default.
+func choice[T ~string](r *reader, f field, words ...T) T {
+	text := T(r.string(f))
+	switch {
+	case slices.Contains(words, text):
+		return text
+	case text != "":
+		names := make([]string, len(words))
+		for i, word := range words {
+			names[i] = string(word)
+		}
+		r.problem(f, "must be %s", strings.Join(names, " or "))
 	}
-	return false
+	return words[0]
 }

@@ -168,32 +168,21 @@ func writeTransaction(w http.ResponseWriter, status int, t *txn.Transaction) err
 
 // kindJSON is the schema Kind of openapi.yaml.
 type kindJSON struct {
-	Name        string         `json:"name"`
-	Path        optional       `json:"path"`
-	Topic       string         `json:"topic"`
-	Tag         optional       `json:"tag"`
-	Selector    string         `json:"selector"`
-	Local       string         `json:"local"`
-	HasSchema   bool           `json:"has_schema"`
-	Schema      jsontext.Value `json:"schema"`
-	Ordered     bool           `json:"ordered"`
-	Delivery    string         `json:"delivery"`
-	Fallback    string         `json:"fallback"`
-	Body        string         `json:"body"`
-	ImmunityMS  *int64         `json:"immunity_ms"`
-	TimeoutMS   int64          `json:"timeout_ms"`
-	ResultLimit int            `json:"result_limit"`
+	Name      string         `json:"name"`
+	Path      optional       `json:"path"`
+	Topic     string         `json:"topic"`
+	Tag       optional       `json:"tag"`
+	Selector  string         `json:"selector"`
+	Local     txn.Local      `json:"local"`
+	HasSchema bool           `json:"has_schema"`
+	Schema    jsontext.Value `json:"schema"`
+	txn.Options
+	ImmunityMS *int64 `json:"immunity_ms"`
+	TimeoutMS  int64  `json:"timeout_ms"`
 }
 
 type kindsJSON struct {
 	Items []kindJSON `json:"items"`
-}
-
-func oneOf(is bool, yes, no string) string {
-	if is {
-		return yes
-	}
-	return no
 }
 
 // encodeKinds returns the answer to GET /v1/kinds, which never changes.
@@ -202,9 +191,7 @@ func encodeKinds(kinds []*txn.Kind) ([]byte, error) {
 	for _, k := range kinds {
 		item := kindJSON{
 			Name: k.Name, Path: optional(k.Path), Topic: k.Topic, Tag: optional(k.Tag), Selector: k.Selector.Name(),
-			Local: k.Local, HasSchema: k.Schema != nil, Ordered: k.Ordered, Delivery: oneOf(k.Outbox, "outbox", "half"),
-			Fallback: oneOf(k.Fallback, "outbox", "reject"), Body: oneOf(k.BodyResult, "result", "payload"), TimeoutMS: k.Timeout.Milliseconds(),
-			ResultLimit: k.ResultBytes(),
+			Local: k.Local, HasSchema: k.Schema != nil, TimeoutMS: k.Timeout.Milliseconds(), Options: k.Options,
 		}
 		if k.Schema != nil {
 			item.Schema = jsontext.Value(k.Schema.Document())

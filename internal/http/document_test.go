@@ -49,11 +49,11 @@ func TestOpenAPIHasTheKinds(t *testing.T) {
 	config.Registerer = prometheus.NewRegistry()
 	to := txn.Destination{Topic: "t", Selector: hash{}}
 	config.Kinds = []*txn.Kind{
-		{Name: "order.create", Path: "/v1/shop/orders", Destination: to, Local: "handler", Timeout: time.Second, Schema: orderSchema},
-		{Name: "transfer", Path: "/v1/transfers", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("transfer.json")},
-		{Name: "anchored", Path: "/v1/anchored", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("anchored.json")},
-		{Name: "anything", Path: "/v1/anything", Destination: to, Local: "sql", Timeout: time.Second},
-		{Name: "without.path", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("transfer.json")},
+		{Name: "order.create", Path: "/v1/shop/orders", Destination: to, Local: "handler", Timeout: time.Second, Schema: orderSchema, Options: txn.DefaultOptions()},
+		{Name: "transfer", Path: "/v1/transfers", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("transfer.json"), Options: txn.DefaultOptions()},
+		{Name: "anchored", Path: "/v1/anchored", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("anchored.json"), Options: txn.DefaultOptions()},
+		{Name: "anything", Path: "/v1/anything", Destination: to, Local: "sql", Timeout: time.Second, Options: txn.DefaultOptions()},
+		{Name: "without.path", Destination: to, Local: "sql", Timeout: time.Second, Schema: compile("transfer.json"), Options: txn.DefaultOptions()},
 	}
 	h.handler = newHandler(t, config)
 	a := h.get("/openapi.yaml").want(http.StatusOK)

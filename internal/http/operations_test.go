@@ -57,8 +57,8 @@ func TestReadinessIsBounded(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	wantBody(t, setup(t).get("/v1/kinds").want(http.StatusOK), `{"items":[`+
-		`{"name":"order.create","path":"/v1/orders","topic":"orders","tag":"created","selector":"hash","local":"handler","has_schema":false,"schema":null,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","immunity_ms":null,"timeout_ms":5000,"result_limit":65536},`+
-		`{"name":"payment.capture","path":null,"topic":"payments","tag":null,"selector":"hash","local":"sql","has_schema":false,"schema":null,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","immunity_ms":10000,"timeout_ms":60000,"result_limit":4194304}]}`)
+		`{"name":"order.create","path":"/v1/orders","topic":"orders","tag":"created","selector":"hash","local":"handler","has_schema":false,"schema":null,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","result_limit":65536,"immunity_ms":null,"timeout_ms":5000},`+
+		`{"name":"payment.capture","path":null,"topic":"payments","tag":null,"selector":"hash","local":"sql","has_schema":false,"schema":null,"ordered":false,"delivery":"half","fallback":"reject","body":"payload","result_limit":4194304,"immunity_ms":10000,"timeout_ms":60000}]}`)
 }
 
 func TestMetrics(t *testing.T) {

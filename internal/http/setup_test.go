@@ -69,9 +69,11 @@ func (hash) Select([]txn.Queue, txn.SelectorInput) (txn.Route, error) {
 
 // shippedKinds has one kind with the path that openapi.yaml shows, and one without a path.
 func shippedKinds() []*txn.Kind {
+	large := txn.DefaultOptions()
+	large.ResultLimit = 4 << 20
 	return []*txn.Kind{
-		{Name: "order.create", Path: "/v1/orders", Destination: txn.Destination{Topic: "orders", Selector: hash{}}, Tag: "created", Local: "handler", Timeout: 5 * time.Second},
-		{Name: "payment.capture", Destination: txn.Destination{Topic: "payments", Selector: hash{}}, Local: "sql", Timeout: time.Minute, Immunity: 10 * time.Second, ResultLimit: 4 << 20},
+		{Name: "order.create", Path: "/v1/orders", Destination: txn.Destination{Topic: "orders", Selector: hash{}}, Tag: "created", Local: txn.LocalHandler, Timeout: 5 * time.Second, Options: txn.DefaultOptions()},
+		{Name: "payment.capture", Destination: txn.Destination{Topic: "payments", Selector: hash{}}, Local: txn.LocalSQL, Timeout: time.Minute, Immunity: 10 * time.Second, Options: large},
 	}
 }
 

@@ -94,7 +94,7 @@ func TestBodyIsTheResult(t *testing.T) {
 	e := setup(t, withProgram("some", sqlProgram(t, `SELECT 'ü' AS a, 1 AS n`)), withProgram("none", sqlProgram(t, `SELECT 1 WHERE false`)))
 	for kind, want := range map[string]string{"some": `{"a":"ü","n":1}`, "none": `null`} {
 		a := outbox(attempt(kind, kind, `{"not": "this"}`))
-		a.Kind.BodyResult = true
+		a.Kind.Body = txn.BodyResult
 		e.commitOrdered(a)
 		claims := e.claimOutbox("topic-"+kind, 1)
 		if len(claims) != 1 || string(claims[0].Message.Body) != want {

@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, timing: DefaultTiming(), rows: make(map[string]*Transaction), undecided: make(map[string]*Attempt)}
 	for name, change := range map[string]func(*Kind){
 		"plain": func(*Kind) {}, "ordered": func(k *Kind) { k.Ordered = true },
-		"fallback": func(k *Kind) { k.Fallback = true }, "outbox": func(k *Kind) { k.Outbox = true },
+		"fallback": func(k *Kind) { k.Fallback = FallbackOutbox }, "outbox": func(k *Kind) { k.Via = ViaOutbox },
 	} {
 		kind := &Kind{Name: name, Destination: Destination{Topic: "orders"}, Timeout: 5 * time.Second}
 		change(kind)

@@ -8,15 +8,15 @@ import (
 // prepare stores the half message of an attempt. It does without one where the kind has none, and, where the kind has a
 // fallback, when none can be stored: then the outbox sends the message.
 func (s *Service) prepare(ctx context.Context, a *Attempt, writable bool, by time.Time) error {
-	if a.Kind.Outbox {
+	if a.Kind.Via == ViaOutbox {
 		s.leaveToOutbox(a)
 		return nil
 	}
 	err := error(errSilent)
-	if !a.Kind.Fallback || writable && s.deliveries.Alive(a.Route.Queue.Broker) {
+	if a.Kind.Fallback != FallbackOutbox || writable && s.deliveries.Alive(a.Route.Queue.Broker) {
 		err = s.sendRouted(ctx, a, by)
 	}
-	if err == nil || !a.Kind.Fallback || CodeOf(err) != CodeBrokerUnavailable {
+	if err == nil || a.Kind.Fallback != FallbackOutbox || CodeOf(err) != CodeBrokerUnavailable {
 		return err
 	}
 	s.metrics.Fallbacks.WithLabelValues(a.Kind.Name).Inc()
@@ -74,7 +74,7 @@ func (s *Service) sendHalf(ctx context.Context, a *Attempt, by time.Time) error 
 		a.Half, err = s.storeHalf(ctx, a.Message, by)
 		return err
 	}, func(err error) bool {
-		return IsWorthRepeating(err) && (!a.Kind.Fallback || time.Since(began) <= timing.SlowHalf)
+		return IsWorthRepeating(err) && (a.Kind.Fallback != FallbackOutbox || time.Since(began) <= timing.SlowHalf)
 	})
 }
 

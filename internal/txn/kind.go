@@ -14,19 +14,58 @@ type Kind struct {
 	Destination
 	Tag      string // default tag; a request may give another
 	Schema   Schema // nil: any JSON
-	Immunity time.Duration
+	Local    Local
+	Immunity time.Duration // before the first check-back; 0: the broker's setting
 	Timeout  time.Duration // of the local transaction
-	Local    string        // "handler" or "sql", for GET /v1/kinds
+	Options
+}
+
+// Options say how a kind behaves. The configuration's reader sets them in its Kind, and GET /v1/kinds shows them by their
+// JSON names, so a new option is a field here and a line in the reader. The zero value of each is its default, except in
+// answers: see DefaultOptions.
+type Options struct {
+	Ordered  bool       `json:"ordered"`  // messages of one topic and shard key become visible in the order of their commits
+	Via      Via        `json:"delivery"` // how the message gets to the broker
+	Fallback Fallback   `json:"fallback"` // what happens when no half message can be stored
+	Body     BodySource `json:"body"`
+	KeepBody bool       `json:"-"` // the body stays in the row when the message is visible
 
 	// ResultLimit is how many bytes the result of the local transaction may have, as JSON; 0: DefaultResultLimit. A larger one
 	// is refused, and nothing is committed.
-	ResultLimit int
-
-	Ordered    bool // messages of one topic and shard key become visible in the order of their commits
-	Outbox     bool // no half message: the outbox sends the message after the commit
-	Fallback   bool // the same where no half message can be sent
-	BodyResult bool // the body is the result; with Outbox only
+	ResultLimit int `json:"result_limit"`
 }
+
+// DefaultOptions are those of a kind for which the configuration says nothing.
+func DefaultOptions() Options {
+	return Options{Via: ViaHalf, Fallback: FallbackReject, Body: BodyPayload, ResultLimit: DefaultResultLimit}
+}
+
+// Local is the sort of a kind's local transaction.
+type Local string
+
+// The sorts of local transactions.
+const (
+	LocalSQL     Local = "sql"
+	LocalHandler Local = "handler" // in Go
+)
+
+// Fallback is what happens to a request when no half message can be stored.
+type Fallback string
+
+// The fallbacks.
+const (
+	FallbackReject Fallback = "reject" // it is refused
+	FallbackOutbox Fallback = "outbox" // its message goes by the outbox
+)
+
+// BodySource is where the body of a message comes from.
+type BodySource string
+
+// The sources of bodies.
+const (
+	BodyPayload BodySource = "payload"
+	BodyResult  BodySource = "result" // of the local transaction; with ViaOutbox only
+)
 
 // Via is how the message of a transaction gets to the broker.
 type Via string

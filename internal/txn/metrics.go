@@ -74,7 +74,7 @@ func (m *Metrics) expect(kinds []*Kind) {
 		for _, answer := range []string{"commit", "rollback", "unknown"} {
 			m.Checkbacks.WithLabelValues(kind.Name, answer)
 		}
-		if kind.Fallback {
+		if kind.Fallback == FallbackOutbox {
 			m.Fallbacks.WithLabelValues(kind.Name)
 		}
 	}

@@ -73,7 +73,7 @@ func (s *Service) route(ctx context.Context, r *submission) (route Route, writab
 	defer cancel()
 	kind, in := r.kind, selectorInput(&r.Request)
 	route, err = s.routing.Route(asking, kind.Destination, in)
-	if err == nil || !kind.Fallback && !kind.Outbox || CodeOf(err) != CodeBrokerUnavailable {
+	if err == nil || kind.Fallback != FallbackOutbox && kind.Via != ViaOutbox || CodeOf(err) != CodeBrokerUnavailable {
 		return route, err == nil, Undone(err, nothingChanged)
 	}
 	asking, cancelKnown := within(ctx, s.config.Timing.AcceptedWithin, r.by.route)

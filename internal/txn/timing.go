@@ -257,10 +257,10 @@ func (t Timing) Budget(kind *Kind) Budget {
 	if kind.Ordered {
 		b.Turn = kind.Timeout
 	}
-	if kind.Outbox || kind.Fallback { // the queues that were known last are asked for, where none can be used now
+	if kind.Via == ViaOutbox || kind.Fallback == FallbackOutbox { // the queues that were known last are asked for, where none can be used now
 		b.Route += t.AcceptedWithin
 	}
-	if !kind.Outbox {
+	if kind.Via != ViaOutbox {
 		b.Half = t.sending()
 	}
 	return b

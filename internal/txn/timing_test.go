@@ -7,7 +7,7 @@ import (
 )
 
 func TestDefaultTimingIsValid(t *testing.T) {
-	kinds := []*Kind{{Name: "short", Timeout: time.Millisecond}, {Name: "long", Timeout: time.Minute, Ordered: true}}
+	kinds := []*Kind{{Name: "short", Timeout: time.Millisecond}, {Name: "long", Timeout: time.Minute, Options: Options{Ordered: true}}}
 	if err := DefaultTiming().Validate(kinds); err != nil {
 		t.Error(err)
 	}
@@ -45,14 +45,14 @@ func TestTimingIsRefused(t *testing.T) {
 func TestAnAnswerFindsItsConnection(t *testing.T) {
 	timing := DefaultTiming()
 	for _, kind := range []*Kind{
-		{Timeout: time.Millisecond}, {Timeout: 5 * time.Second}, {Timeout: time.Minute, Ordered: true}, {Timeout: time.Second, Outbox: true},
+		{Timeout: time.Millisecond}, {Timeout: 5 * time.Second}, {Timeout: time.Minute, Options: Options{Ordered: true}}, {Timeout: time.Second, Options: Options{Via: ViaOutbox}},
 	} {
 		by := timing.AnswerBy([]*Kind{kind})
 		if follower := timing.BodyWithin + timing.Budget(kind).Total() + timing.FollowSlack(); by <= follower {
 			t.Errorf("timeout %s: the connection ends after %s, a follower may wait for %s", kind.Timeout, by, follower)
 		}
 		runs := time.Duration(timing.LocalRuns) * kind.Timeout
-		if half := time.Duration(timing.HalfTries) * timing.AnswerWithin; !kind.Outbox && by < timing.BodyWithin+runs+half {
+		if half := time.Duration(timing.HalfTries) * timing.AnswerWithin; kind.Via != ViaOutbox && by < timing.BodyWithin+runs+half {
 			t.Errorf("timeout %s: the connection ends after %s, all runs and half messages take %s", kind.Timeout, by, runs+half)
 		}
 	}

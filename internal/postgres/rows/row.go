@@ -74,7 +74,7 @@ func Values(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, err
 	}
 	if t.Delivery == txn.DeliveryPending {
 		leaseArg = &lease
-		if !a.Kind.BodyResult { // else the result is the body
+		if a.Kind.Body != txn.BodyResult { // else the result is the body
 			body = []byte(a.Request.Payload)
 		}
 	}
