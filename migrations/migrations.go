@@ -2,7 +2,7 @@
 // pgurl.
 //
 // There are two sets: core is what the service needs, in the schema txsvc; example holds the tables of the shipped
-// kinds, in the schema public, and is for trying things out. Each has its own version table.
+// kinds, in the schema public, and serves for first steps. Each has its own version table.
 package migrations
 
 import (
@@ -45,13 +45,14 @@ type Status struct {
 	Applied bool
 }
 
-// Up applies what is missing of the sets. Several may call it at once: one works, the others wait for it. It waits for a lock
-// on a table no longer than others can wait behind it, tries again for two minutes, and then says who holds it.
+// Up applies the missing migrations of the sets. Several may call it at once: one works, the others wait for it. It waits
+// for a lock on a table only for so long that others can wait behind it, tries again for two minutes, and then says who
+// holds the lock.
 func Up(ctx context.Context, url string, sets ...Set) error {
 	return UpTelling(ctx, url, func(string) {}, sets...)
 }
 
-// UpTelling is Up, and calls tell with what it waits for.
+// UpTelling is Up, and calls tell with the reason when it waits.
 func UpTelling(ctx context.Context, url string, tell func(string), sets ...Set) error {
 	return exclusively(ctx, url, tell, func(db *sql.DB) error {
 		if err := leavePath(ctx, db); err != nil {
@@ -71,8 +72,8 @@ func UpTelling(ctx context.Context, url string, tell func(string), sets ...Set) 
 	})
 }
 
-// Down takes the newest applied migration of the set back, and calls tell with what it waits for. It loses the data of what
-// it drops.
+// Down takes the newest applied migration of the set back, and calls tell with the reason when it waits. The data of dropped
+// tables and columns is lost.
 func Down(ctx context.Context, url string, tell func(string), set Set) error {
 	return exclusively(ctx, url, tell, func(db *sql.DB) error {
 		provider, err := newProvider(db, set)
@@ -135,7 +136,7 @@ func appliedVersions(ctx context.Context, db *sql.DB, set Set) (map[int64]bool, 
 	return applied, rows.Err()
 }
 
-// table is where goose keeps which migrations of the set are applied.
+// table is the table in which goose notes the applied migrations of the set.
 func (s Set) table() string { return "txsvc.migrations_" + string(s) }
 
 // open returns a handle for the URL, without the pool's parameters that it may have, and without the time limit for
@@ -159,7 +160,7 @@ func open(url string) (*sql.DB, error) {
 // errPooler: the lock that keeps migrations apart belongs to a session, and so do the limits of their statements.
 var errPooler = errors.New("a connection pooler stands before the database: migrate through a direct connection to PostgreSQL")
 
-// refusePooler compares the server's session with the one that the connection was told of at its beginning.
+// refusePooler compares the server's session with the one that the connection was given when it began.
 func refusePooler(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
@@ -206,7 +207,7 @@ func exclusively(ctx context.Context, url string, tell func(string), do func(*sq
 	return do(db)
 }
 
-// askAgain is the time between two attempts at the lock that one migration at a time has.
+// askAgain is the time between two attempts at the lock that keeps migrations apart.
 const askAgain = 100 * time.Millisecond
 
 func newProvider(db *sql.DB, set Set) (*goose.Provider, error) {

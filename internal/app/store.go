@@ -28,13 +28,13 @@ type store struct {
 	residue *residue.Watcher
 }
 
-// openStore returns the store of the URL. The bodies of messages of the kinds in keepsBody stay in their rows.
-func openStore(ctx context.Context, url string, programs map[string]localtx.Program, keepsBody []string, timing txn.Timing, log *slog.Logger) (*store, error) {
+// openStore returns the store of the URL. The bodies of messages of the kinds in retains stay in their rows.
+func openStore(ctx context.Context, url string, programs map[string]localtx.Program, retains []string, timing txn.Timing, log *slog.Logger) (*store, error) {
 	db, err := openDatabase(ctx, url, timing, log)
 	if err != nil {
 		return nil, err
 	}
-	marks := rows.NewMarks(db, keepsBody, log)
+	marks := rows.NewMarks(db, retains, log)
 	table := rows.New(db, marks)
 	watcher := residue.New(db, log)
 	return &store{

@@ -18,7 +18,7 @@ import (
 // ending is how one run of a local transaction ended.
 type ending struct {
 	kind      endKind
-	err       error          // of endFailed: what the client is told; else what happened
+	err       error          // of endFailed: the answer to the client; else the cause
 	rejection *txn.Rejection // of endRejected
 }
 

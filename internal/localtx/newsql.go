@@ -24,18 +24,18 @@ func NewSQL(statements []sqltext.Statement) SQL {
 		p.Statements = append(p.Statements, Template{Text: s.Text, Args: slices.Clone(s.Args)})
 	}
 	if len(statements) > 0 {
-		p.Keep = keeping(statements[len(statements)-1])
+		p.Last = storing(statements[len(statements)-1])
 	}
 	return p
 }
 
-// keeping is the statement with its first row written into the transaction's row, beside the time at which it was decided.
+// storing is the statement with its first row written into the transaction's row, beside the time at which it was decided.
 // This is the one place where the service writes SQL around that of a kind.
 //
 // The statement becomes a query of a WITH. It is executed as a whole because the count reads all of it; only its first row is
 // made JSON, however many there are. The queries of its own WITH come first at the same level, because some of them change
 // data, and PostgreSQL allows those only there. The line break ends a comment at the statement's end.
-func keeping(s sqltext.Statement) string {
+func storing(s sqltext.Statement) string {
 	q, ok := s.Query()
 	if !ok {
 		return ""

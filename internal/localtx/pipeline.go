@@ -48,9 +48,9 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 	r.at = phaseBody
 	last := len(r.work.statements) - 1
 	for i := range r.work.statements {
-		if r.work.kept && i == last {
+		if r.work.stores && i == last {
 			var err error
-			if r.row.Result, r.row.DecidedAt, err = scanKept(results.QueryRow()); err != nil {
+			if r.row.Result, r.row.DecidedAt, err = scanStored(results.QueryRow()); err != nil {
 				return err
 			}
 			continue

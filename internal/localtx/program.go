@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Input is what a local transaction is given.
+// Input is the input of a local transaction.
 type Input struct {
 	ID          string
 	ShardKey    string
@@ -27,7 +27,7 @@ type Planner interface {
 	Plan(in Input) (Plan, error)
 }
 
-// Plan is what a Planner wants done, in one database transaction: the statements, in one round trip, or Run.
+// Plan is the task of one database transaction: the statements, in one round trip, or Run.
 type Plan struct {
 	Statements []Statement
 	Result     json.RawMessage // nil: null
@@ -52,10 +52,10 @@ type Statement struct {
 type SQL struct {
 	Statements []Template
 	Isolation  pgx.TxIsoLevel // empty: the database's default
-	// Keep is the last statement rewritten so that it stores its first row, as JSON, as the result of the row, and when the
-	// transaction was decided. It takes two more arguments, the id and how many bytes the result may have, and returns the two
-	// that it stores. Empty when the last statement returns no rows.
-	Keep string
+	// Last is the last statement, rewritten so that it stores its first row, as JSON, as the result of the transaction's row,
+	// and the time of the decision beside it. It takes two more arguments, the id and the limit of the result in bytes, and
+	// returns the result and the time. It is empty when the last statement returns no rows.
+	Last string
 }
 
 // Template is one statement whose arguments are named: id, shard_key, payload, local_arg or selector_arg.

@@ -45,7 +45,7 @@ func newRun(s *Runner, conn *pgxpool.Conn, a *txn.Attempt, w work, replaces bool
 	return r
 }
 
-// leaves is what the run itself can leave in its session.
+// leaves is the residue that the run itself can leave in its session.
 func (r *run) leaves() residue.Residue {
 	if r.work.handle != nil {
 		return residue.Any
@@ -140,8 +140,8 @@ func (r *run) committed(tag pgconn.CommandTag, err error) error {
 	return nil
 }
 
-// scanKept reads what the statement of SQL.Keep returns.
-func scanKept(row pgx.Row) (result json.RawMessage, decidedAt time.Time, err error) {
+// scanStored reads the row that SQL.Last returns.
+func scanStored(row pgx.Row) (result json.RawMessage, decidedAt time.Time, err error) {
 	err = row.Scan((*[]byte)(&result), &decidedAt)
 	return result, decidedAt.UTC(), err
 }

@@ -73,8 +73,8 @@ func (r *run) body(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 // execute runs the statements of a pipeline one by one.
 func (w work) execute(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 	for i, s := range w.statements {
-		if w.kept && i == len(w.statements)-1 {
-			result, _, err := scanKept(tx.QueryRow(ctx, s.SQL, s.Args...))
+		if w.stores && i == len(w.statements)-1 {
+			result, _, err := scanStored(tx.QueryRow(ctx, s.SQL, s.Args...))
 			return result, err
 		}
 		if _, err := tx.Exec(ctx, s.SQL, s.Args...); err != nil {

@@ -19,7 +19,7 @@ type work struct {
 	handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
 	statements []Statement
 	result     json.RawMessage
-	kept       bool // the last statement writes the result and the time of the decision into the row, and returns them
+	stores     bool // the last statement writes the result and the time of the decision into the row, and returns them
 }
 
 func inputOf(a *txn.Attempt) Input {
@@ -52,7 +52,7 @@ func plan(p Program, in Input, resultLimit int) (w work, err error) {
 			}
 		}
 	case SQL:
-		w.statements, w.kept, level = p.bind(in, resultLimit), p.Keep != "", p.Isolation
+		w.statements, w.stores, level = p.bind(in, resultLimit), p.Last != "", p.Isolation
 	default:
 		return w, fmt.Errorf("a program of type %T cannot be run", p)
 	}
@@ -101,9 +101,9 @@ func (p SQL) bind(in Input, resultLimit int) []Statement {
 	for i, t := range p.Statements {
 		statements[i] = t.bind(in)
 	}
-	if p.Keep != "" {
+	if p.Last != "" {
 		last := &statements[len(statements)-1]
-		last.SQL, last.Args = p.Keep, append(last.Args, in.ID, resultLimit)
+		last.SQL, last.Args = p.Last, append(last.Args, in.ID, resultLimit)
 	}
 	return statements
 }

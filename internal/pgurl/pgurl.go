@@ -19,7 +19,7 @@ func Parse(url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// quoted is what pgx repeats of the URL.
+// quoted matches the parts of the URL that pgx repeats.
 var quoted = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": | *"[^"]{2,}"`)
 
 func reason(url string, err error) string {

@@ -22,7 +22,7 @@ var (
 	errNoPermission = errors.New("the database does not let the service's user change its tables")
 )
 
-// queryTables asks for what a writer needs, by FOR UPDATE: the permission, and a transaction that may write. The function
+// queryTables needs, by FOR UPDATE, the same as a writer: the permission, and a transaction that may write. The function
 // is the newest part of the schema.
 const queryTables = `SELECT line, fingerprint FROM txsvc.transactions
 	WHERE 'txsvc.refuse_result(integer,integer)'::regprocedure IS NOT NULL LIMIT 0 FOR UPDATE`

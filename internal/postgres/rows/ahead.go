@@ -9,7 +9,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Before is what is pending before a row of a line.
+// Before says whether rows are pending before a row of a line.
 type Before struct {
 	Free bool // nothing, as far as this process knows by its marks
 	Soon bool // requests still work on all of it

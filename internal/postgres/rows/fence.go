@@ -12,7 +12,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Decide says what a half message is to be told, and makes it so: when no attempt with the id was decided, it puts a
+// Decide returns the resolution of a half message, and makes it final: when no attempt with the id was decided, it puts a
 // fence on this half message first. ResolutionUndecided means that its local transaction is still running. The row is nil
 // only then. No other place makes a half message roll back whose process is gone.
 func (s *Table) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Resolution, *txn.Transaction, error) {

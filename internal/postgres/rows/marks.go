@@ -24,11 +24,11 @@ const (
 // that is lost costs a look at the broker's index, so a mark neither holds an answer up nor waits for the disk. Marks is
 // safe for concurrent use.
 type Marks struct {
-	db        *postgres.DB
-	log       *slog.Logger
-	wake      chan struct{}
-	hurry     chan struct{} // as wake; others wait for the mark
-	keepsBody []string      // kinds whose bodies stay in their rows
+	db      *postgres.DB
+	log     *slog.Logger
+	wake    chan struct{}
+	hurry   chan struct{} // as wake; others wait for the mark
+	retains []string      // kinds whose bodies stay in their rows
 
 	writing sync.Mutex // one flush at a time: the next takes the marks that have come meanwhile
 	mu      sync.Mutex
@@ -37,10 +37,10 @@ type Marks struct {
 
 // NewMarks returns Marks that write nothing before Write runs. The bodies of messages of the kinds stay in their rows when
 // the messages are visible; those of others are removed.
-func NewMarks(db *postgres.DB, keepsBody []string, log *slog.Logger) *Marks {
+func NewMarks(db *postgres.DB, retains []string, log *slog.Logger) *Marks {
 	return &Marks{
 		db: db, log: log, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
-		keepsBody: append([]string{}, keepsBody...), marks: make(map[string]time.Time),
+		retains: append([]string{}, retains...), marks: make(map[string]time.Time),
 	}
 }
 
@@ -126,7 +126,7 @@ func (m *Marks) write(ctx context.Context, ids []string, marks map[string]time.T
 	batch := &pgx.Batch{}
 	batch.Queue(`BEGIN`)
 	batch.Queue(markSettings)
-	batch.Queue(markDelivered, ids, at, m.keepsBody)
+	batch.Queue(markDelivered, ids, at, m.retains)
 	batch.Queue(`COMMIT`)
 	return m.db.Pool().SendBatch(ctx, batch).Close()
 }

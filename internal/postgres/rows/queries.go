@@ -4,8 +4,9 @@ import (
 	"github.com/txsvc/txsvc/internal/postgres"
 )
 
-// The columns that an attempt writes, and their values in the same layout; Values gives the arguments in this order. What is the same
-// for most rows is left to the table's defaults, because each column that is named costs every transaction time.
+// The columns that an attempt writes, and their values in the same layout; Values gives the arguments in this order. Values
+// that are the same for most rows are left to the table's defaults, because each named column costs every transaction
+// time. The row is written here and nowhere else, but for its fence.
 const (
 	columns = `id, kind, state, delivery, request_hash, shard_key, topic, tag, keys, properties, traceparent,
 	broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
@@ -20,8 +21,8 @@ const (
 )
 
 // The statements that write the row of an attempt: for a kind with a half message or without one (outbox), in a line
-// (ordered) or in none. Those that replace take the place of a row that only fences. They find no row when the row is decided, or
-// when the fence is on this very half message.
+// (ordered) or in none. Those that replace take the place of an abandoned row. They find no row when the row is decided, or
+// when it fences this very half message.
 const (
 	insertPlain         = `INSERT INTO txsvc.transactions (` + columns + `) VALUES (` + values + `)`
 	insertOutbox        = `INSERT INTO txsvc.transactions (` + columns + `, outbox) VALUES (` + values + `, true)`
@@ -34,7 +35,8 @@ const (
 	replaceOrderedOutbox = `UPDATE txsvc.transactions SET (` + columns + `, outbox, ordered, line, abandoned) = (` + values + `, true, true, ` + place + `, false)` + replaceable
 )
 
-// Finish writes what a local transaction that ran in steps knows at its end: id, result, time of the decision, lease (an interval).
+// Finish completes the row of a local transaction that ran in steps. It takes the id, the result, the time of the decision
+// and the lease (an interval).
 const Finish = `UPDATE txsvc.transactions SET result = $2, decided_at = $3, lease_until = clock_timestamp() + $4::interval
 	WHERE id = $1`
 
@@ -43,8 +45,8 @@ const Finish = `UPDATE txsvc.transactions SET result = $2, decided_at = $3, leas
 const refuse = insertPlain + ` ON CONFLICT (id) DO UPDATE SET (` + columns + `, abandoned) = (` + values + `, false)
 	WHERE transactions.abandoned`
 
-// fence makes it impossible for the local transaction of a half message to commit: it takes the id's key first, or finds it taken.
-// Whoever comes second waits for the other, in the database.
+// fence makes it impossible for the local transaction of a half message to commit: it takes the id's key first, or finds
+// the key taken. Whoever comes second waits for the other, in the database.
 const fence = `INSERT INTO txsvc.transactions (id, kind, state, delivery, abandoned, fenced, shard_key, topic, tag,
 		broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset, created_at, decided_at)
 	VALUES ($1, $2, 'rolled_back', 'none', true, ARRAY[$3::text], $4, $5, $6,
@@ -70,7 +72,8 @@ const countPending = `SELECT count(*), count(*) FILTER (WHERE lease_until = 'inf
 const redeliver = `UPDATE txsvc.transactions SET lease_until = clock_timestamp(), last_error = NULL
 	WHERE id = $1 AND delivery = 'pending' AND lease_until = 'infinity'`
 
-// Ahead finds the pending rows before a row of its line: topic, shard key, id. Waiting is worthwhile for those that a request still works on.
+// Ahead finds the pending rows before a row of its line; it takes topic, shard key and id. The second column is true for rows
+// on which a request still works, so that waiting for them is worthwhile.
 const Ahead = `SELECT id, attempts = 0 AND lease_until > clock_timestamp() FROM txsvc.transactions
 	WHERE topic = $1 AND shard_key = $2 AND ordered AND delivery = 'pending'
 		AND line < (SELECT line FROM txsvc.transactions WHERE id = $3)

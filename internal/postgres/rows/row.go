@@ -11,7 +11,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Of returns what a decided row says, for the attempt and its state.
+// Of returns the transaction that the decided row of an attempt describes.
 func Of(a *txn.Attempt, state txn.State, decidedAt time.Time) *txn.Transaction {
 	t := &txn.Transaction{
 		ID: a.Request.ID, Kind: a.Kind.Name, State: state, Delivery: txn.DeliveryNone, ShardKey: a.Request.ShardKey,
@@ -141,7 +141,7 @@ func utc(t *time.Time) time.Time {
 }
 
 // laneMark separates selector and lane in the column selector, where there is a lane: a column of its own would cost every
-// row for what few have.
+// row, and few have a lane.
 const laneMark = ":"
 
 // SelectorText is the value of the column selector.

@@ -18,10 +18,7 @@ const (
 
 // refreshSoon asks for a refresh of brokers and routes, without waiting for it.
 func (c *Client) refreshSoon() {
-	select {
-	case c.refresh <- struct{}{}:
-	default:
-	}
+	pause.Wake(c.refresh)
 }
 
 // refreshLoop refreshes the list of brokers, and the routes of all topics that were ever asked for.
