@@ -27,6 +27,7 @@ import (
 	"github.com/txsvc/txsvc/internal/delivery/groups"
 	"github.com/txsvc/txsvc/internal/delivery/lines"
 	"github.com/txsvc/txsvc/internal/delivery/outbox"
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -129,12 +130,12 @@ func (s *Service) Wake(w txn.Waiting) {
 	} else {
 		s.outbox.Wake(txn.Group{Broker: w.Broker, Topic: w.Topic})
 	}
-	signal(s.replicas.behind)
+	pause.Wake(s.replicas.behind)
 }
 
 // WakeAll is Wake for all replicas; see txn.Deliveries.
 func (s *Service) WakeAll(w txn.Waiting) {
 	s.gate.Reopen(txn.Group{Broker: w.Broker, Topic: w.Topic})
 	s.Wake(w)
-	signal(s.replicas.asked)
+	pause.Wake(s.replicas.asked)
 }

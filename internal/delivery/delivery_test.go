@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -268,7 +269,7 @@ func TestAnnounce(t *testing.T) {
 		w := &world{}
 		r := newReplicas(w, w, w, w, timing, quiet)
 		beside(t, r.announce)
-		came := func() { signal(r.behind); synctest.Wait() }
+		came := func() { pause.Wake(r.behind); synctest.Wait() }
 		came()
 		time.Sleep(announceAfter)
 		synctest.Wait()
@@ -286,7 +287,7 @@ func TestAnnounce(t *testing.T) {
 		synctest.Wait()
 		w.want(t, "notify") // for what came meanwhile
 		w.busy = false
-		signal(r.asked)
+		pause.Wake(r.asked)
 		synctest.Wait()
 		w.want(t, "notify")
 	})

@@ -51,13 +51,6 @@ func newReplicas(f finder, waiting Waiting, outbox outboxWork, lines lineWork, t
 	}
 }
 
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it is signalled already
-	}
-}
-
 // seek looks for what waits: every Timing.PollEvery, and when another replica asks for help.
 func (r *replicas) seek(ctx context.Context) {
 	ticker := time.NewTicker(r.timing.PollEvery)
@@ -90,7 +83,7 @@ func (r *replicas) find(ctx context.Context) {
 
 // listen hears when other replicas ask for help.
 func (r *replicas) listen(ctx context.Context) {
-	r.waiting.Listen(ctx, func() { signal(r.notified) })
+	r.waiting.Listen(ctx, func() { pause.Wake(r.notified) })
 }
 
 // announce asks other replicas to help when this one has not delivered at once what came. It does not when this one keeps up,
