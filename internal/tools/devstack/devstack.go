@@ -225,6 +225,18 @@ func (s *Stack) killAll() {
 	}
 }
 
+// Heal resumes what is paused and starts what does not run. It returns when all of the stack is ready.
+func (s *Stack) Heal(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range s.processes() {
+		group.Go(func() error { return p.heal(ctx) })
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("devstack: %w", err)
+	}
+	return nil
+}
+
 // Stop ends the stack in order: PostgreSQL writes a checkpoint, and the brokers close their stores, which takes about
 // 12 s. When ctx ends earlier, the remaining processes are killed. That loses no message and no committed row, but the
 // consumer offsets of the last 5 s. Data stays in Dir.

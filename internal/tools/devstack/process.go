@@ -73,6 +73,18 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
+func (p *Process) heal(ctx context.Context) error {
+	r := p.current()
+	if r == nil {
+		return p.Start(ctx)
+	}
+	p.resume(r)
+	if err := p.awaitReady(ctx, r); err != nil {
+		return fmt.Errorf("healing %s: %w", p.spec.name, err)
+	}
+	return nil
+}
+
 func (p *Process) launch() (*running, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -145,7 +145,7 @@ func TestBrokerGone(t *testing.T) {
 	for name, outage := range map[string]outage{"killed": killed, "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
+			e, stack := newLentEnv(t, devstack.Options{BrokerConfig: impatient})
 			e.counted()
 			s := e.start().ready()
 			w := s.loseWhileBusy(outage, stack.Broker(0), "fallback", "unordered")
@@ -213,7 +213,7 @@ func TestDatabaseGone(t *testing.T) {
 	for name, outage := range map[string]outage{"stopped": stopped, "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
+			e, stack := newLentEnv(t, devstack.Options{BrokerConfig: impatient})
 			e.counted()
 			s := e.start().ready()
 			w := s.loseWhileBusy(outage, stack.Postgres(), "half", "fallback", "unordered")

@@ -37,7 +37,7 @@ func TestIndexFallsBehind(t *testing.T) {
 	for _, kind := range []string{"half", "outbox"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			e, stack := newPrivateEnv(t, devstack.Options{})
+			e, stack := newLentEnv(t, devstack.Options{})
 			e.counted()
 			dying := e.startDying(kind)
 			resume, err := stack.Broker(0).PauseThread(devstack.IndexThread)

@@ -202,7 +202,7 @@ func TestRepeatedMessage(t *testing.T) {
 // TestMessageToAStoppedBroker: a broker that does not answer may store what it was sent, and that is what the answer says.
 func TestMessageToAStoppedBroker(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{})
+	e, stack := newLentEnv(t, devstack.Options{})
 	s := e.start().ready()
 	e.mustSend(s, "k", `"body": "before"`, http.StatusCreated)
 	stack.Broker(0).Pause()
@@ -233,7 +233,7 @@ func TestMessageToAStoppedBroker(t *testing.T) {
 // what was taken on, once, or tells in the log what it could not.
 func TestAsyncIsBounded(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{})
+	e, stack := newLentEnv(t, devstack.Options{})
 	s := e.start().ready()
 	e.mustSend(s, "k", `"body": "before"`, http.StatusCreated)
 	stack.Broker(0).Pause()

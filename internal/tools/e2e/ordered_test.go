@@ -345,7 +345,7 @@ func TestOrderOutages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, stack := newPrivateEnv(t, devstack.Options{})
+			e, stack := newLentEnv(t, devstack.Options{})
 			e.counted()
 			replicas := e.replicas(3)
 			created := load(t, replicas, []string{"half", "outbox", "fallback"}, 5, 100)

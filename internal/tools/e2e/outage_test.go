@@ -15,6 +15,14 @@ import (
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 )
 
+// newLentEnv makes an environment on a stack that the test may break, and others after it: what it needs of the broker is
+// nothing, or that it is impatient.
+func newLentEnv(t *testing.T, o devstack.Options) (*env, *devstack.Stack) {
+	t.Helper()
+	stack, url := stacktest.Lent(t, o)
+	return newEnvOn(t, url, stack.Nameservers()), stack
+}
+
 // newPrivateEnv makes an environment on a stack that the test may break.
 func newPrivateEnv(t *testing.T, o devstack.Options) (*env, *devstack.Stack) {
 	t.Helper()
@@ -51,7 +59,7 @@ func TestBrokerDown(t *testing.T) {
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			e, stack := newPrivateEnv(t, devstack.Options{})
+			e, stack := newLentEnv(t, devstack.Options{})
 			e.transport = transport
 			s := e.start().ready()
 			s.mustPost("/v1/orders", order("before", "k"), http.StatusCreated)
@@ -83,7 +91,7 @@ func TestBrokerDown(t *testing.T) {
 // TestBrokerDiesAfterCommit: messages whose END_TRANSACTION is not answered are delivered when the broker is back, once.
 func TestBrokerDiesAfterCommit(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{})
+	e, stack := newLentEnv(t, devstack.Options{})
 	s := e.start().ready()
 	const load = 200
 	var wg sync.WaitGroup
@@ -120,7 +128,7 @@ func TestBrokerDiesAfterCommit(t *testing.T) {
 // TestBrokerPaused: a stopped broker executes the END_TRANSACTIONs in its sockets when it wakes; none is sent twice.
 func TestBrokerPaused(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{})
+	e, stack := newLentEnv(t, devstack.Options{})
 	s := e.start().ready()
 	const load = 64
 	release := e.hold("all")
@@ -174,7 +182,7 @@ func TestBrokerPaused(t *testing.T) {
 
 func TestDatabaseDown(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
+	e, stack := newLentEnv(t, devstack.Options{BrokerConfig: impatient})
 	s := e.start().ready()
 	s.mustPost("/v1/orders", order("before", "k"), http.StatusCreated)
 	if err := stack.Postgres().StopImmediate(t.Context()); err != nil {
@@ -197,7 +205,7 @@ func TestDatabaseDown(t *testing.T) {
 // TestDatabaseDiesUnderLoad: PostgreSQL is stopped at once while COMMITs are under way; every answer stays true.
 func TestDatabaseDiesUnderLoad(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
+	e, stack := newLentEnv(t, devstack.Options{BrokerConfig: impatient})
 	s := e.start().ready()
 	const load = 300
 	var wg sync.WaitGroup

@@ -140,7 +140,7 @@ func TestBacklogIsShared(t *testing.T) {
 // in the order of their keys.
 func TestFallback(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
+	e, stack := newLentEnv(t, devstack.Options{BrokerConfig: impatient})
 	e.counted()
 	replicas := e.replicas(2)
 	const each = 100
@@ -166,7 +166,7 @@ func TestFallback(t *testing.T) {
 // TestFallbackWhenPaused: a broker that is stopped, and does not say so, holds up the first requests only.
 func TestFallbackWhenPaused(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
+	e, stack := newLentEnv(t, devstack.Options{BrokerConfig: impatient})
 	e.counted()
 	s := e.start().ready()
 	load(t, []*service{s}, []string{"fallback"}, 5, 20)

@@ -19,7 +19,7 @@ import (
 // the rows, and in metrics that are there from the start and that do not stand still.
 func TestWhatWaitsIsTold(t *testing.T) {
 	t.Parallel()
-	e, stack := newPrivateEnv(t, devstack.Options{BrokerConfig: impatient})
+	e, stack := newLentEnv(t, devstack.Options{BrokerConfig: impatient})
 	e.config = e.writeConfig(fmt.Sprintf(`
 topics:
   %[1]s: {selector: {type: hash, on_change: refuse}}

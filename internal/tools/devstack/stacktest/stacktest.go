@@ -75,6 +75,7 @@ func (r Runner) Run() int {
 	shared.Lock()
 	defer shared.Unlock()
 	dropMigrated()
+	releaseLent()
 	shared.release()
 	return code
 }
