@@ -78,12 +78,18 @@ func (s *service) page(path string) (status int, text string) {
 func (s *service) metric(prefix string) float64 {
 	s.t.Helper()
 	_, text := s.page("/metrics")
+	return sumOf(s.t, text, prefix)
+}
+
+// sumOf adds up the samples of a page of metrics whose name and labels begin with prefix.
+func sumOf(t testing.TB, text, prefix string) float64 {
+	t.Helper()
 	sum := 0.0
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, prefix) {
 			var value float64
 			if _, err := fmt.Sscan(line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:], &value); err != nil {
-				s.t.Fatal(err)
+				t.Fatal(err)
 			}
 			sum += value
 		}

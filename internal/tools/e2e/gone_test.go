@@ -48,12 +48,13 @@ type usage struct {
 
 // usage reads the process's metrics.
 func (s *service) usage() usage {
+	_, text := s.page("/metrics")
 	return usage{
 		// The next collection begins when this has doubled (GOGC).
-		live:       s.metric("go_memstats_next_gc_bytes ") / 2,
-		resident:   s.metric("process_resident_memory_bytes "),
-		goroutines: s.metric("go_goroutines "),
-		inFlight:   s.metric("txsvc_in_flight "),
+		live:       sumOf(s.t, text, "go_memstats_next_gc_bytes ") / 2,
+		resident:   sumOf(s.t, text, "process_resident_memory_bytes "),
+		goroutines: sumOf(s.t, text, "go_goroutines "),
+		inFlight:   sumOf(s.t, text, "txsvc_in_flight "),
 	}
 }
 
@@ -61,9 +62,9 @@ func (u usage) String() string {
 	return fmt.Sprintf("live %.1f MiB, resident %.1f MiB, %.0f goroutines, %.0f in flight", u.live/(1<<20), u.resident/(1<<20), u.goroutines, u.inFlight)
 }
 
-// watch samples until the moment comes.
+// watch samples until the moment comes, and once in any case.
 func (s *service) watch(until time.Time) (samples []usage) {
-	for time.Now().Before(until) {
+	for len(samples) == 0 || time.Now().Before(until) {
 		samples = append(samples, s.usage())
 		time.Sleep(min(time.Until(until), 500*time.Millisecond)) // the samples' distance
 	}
@@ -132,8 +133,8 @@ func (s *service) loseWhileBusy(how outage, p *devstack.Process, kinds ...string
 
 // firstAndLast are the medians of the first and the last third of the loss.
 func (w *loss) firstAndLast() (first, last usage) {
-	third := len(w.samples) / 3
-	return median(w.samples[:third]), median(w.samples[2*third:])
+	third := max(1, len(w.samples)/3)
+	return median(w.samples[:third]), median(w.samples[len(w.samples)-third:])
 }
 
 // TestBrokerGone: requests come all the time while no broker answers. They are committed, in memory that does not grow;

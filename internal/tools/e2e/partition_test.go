@@ -38,6 +38,9 @@ func TestBrokerNetwork(t *testing.T) {
 		},
 	} {
 		for _, transport := range transports {
+			if transport == "library" && name == "held and cut" {
+				continue // it sends half messages only: "replies lost" cuts their connection, too
+			}
 			t.Run(name+"/"+transport, func(t *testing.T) {
 				t.Parallel()
 				e := newEnv(t)
