@@ -208,6 +208,8 @@ func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome, by time.Ti
 	if err == nil {
 		return true
 	}
+	// When the reply is lost, the broker may still execute the END_TRANSACTION. So the row stays pending, and the resolver sends
+	// another one only after the lease has ended and evidence shows that this one had no effect; see package delivery/claimed.
 	s.metrics.Deliveries.WithLabelValues("half", "unconfirmed").Inc()
 	s.log.WarnContext(ctx, "END_TRANSACTION not confirmed, left to the resolver", "id", t.ID, "kind", t.Kind, "error", err)
 	if IsUnsent(err) { // it is not under way: the resolver need not wait
