@@ -4,9 +4,10 @@ GOLANGCI_VERSION := v2.15.0
 GOVULNCHECK_VERSION := latest
 # Tests wait more than they compute, so that more of them run at once than there are cores. `make lint` vets.
 TEST_FLAGS ?= -race -shuffle=on -timeout 60m -p 3 -parallel 6 -vet=off
+MODEL ?= -count 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults lint generate bench vuln tools
+.PHONY: help run test model faults lint generate bench vuln tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s $$'\t'
@@ -19,6 +20,9 @@ test: ## run all tests; what they need beside Go, Java and Maven is fetched, and
 	@.ci/tools
 	go build -o bin/withstack ./internal/tools/devstack/withstack
 	@PATH="$$(.ci/tools --path):$$PATH" exec bin/withstack go test $(TEST_FLAGS) ./internal/tools/e2e ./... # the longest first
+
+model: ## explore many schedules of the flow and the deliveries over a database and brokers in memory; MODEL="-from 1 -count 100000" explores more
+	go test -count=1 -v -run 'TestPromises$$' ./internal/tools/model $(MODEL)
 
 faults: ## break everything, again and again, and count what consumers see: an hour (see docs/guarantees.md); FAULTS="-each 2" is shorter
 	go build -o bin/faults ./internal/tools/faults/cmd
