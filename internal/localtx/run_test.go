@@ -109,12 +109,13 @@ func TestRunFindsNothing(t *testing.T) {
 	}
 }
 
-// What a Planner finds wrong with the request is an answer to the client, and nothing is stored.
-func TestOrdersOutOfRange(t *testing.T) {
+// An error that a Planner finds in the request is an answer to the client, and nothing is stored.
+func TestPlanThatIsInvalid(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
-	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "a", `{"customer":"c","currency":"EUR","items":[{"sku":"a","quantity":2,"amount_minor":9223372036854775807}]}`)),
-		txn.CodeInvalidRequest, "/payload/items/0")
+	e := setup(t, withProgram("picky", planner(func(localtx.Input) (localtx.Plan, error) {
+		return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/items/0", Message: "is out of range"})
+	})))
+	wantFailed(t, e.store.Run(t.Context(), attempt("picky", "a", `{}`)), txn.CodeInvalidRequest, "/payload/items/0")
 	if n := e.count("txsvc.transactions"); n != 0 {
 		t.Errorf("got %d rows, want none", n)
 	}
