@@ -2,12 +2,15 @@ package localtx_test
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/txsvc/txsvc/internal/postgres/retention"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -109,5 +112,26 @@ func TestOneIDInParallel(t *testing.T) {
 	}
 	if got := e.count("orders") + e.count("notes"); got != 3 {
 		t.Errorf("got %d business rows, want 3", got)
+	}
+}
+
+// After its row is gone, an id is as good as new: the idempotency window is the retention.
+func TestIDAfterItsRetention(t *testing.T) {
+	e := setup(t)
+	first := e.store.Run(t.Context(), attempt("orders", "again", order))
+	if first.Kind != txn.OutcomeCommitted {
+		t.Fatal(first.Err)
+	}
+	e.exec(`UPDATE txsvc.transactions SET delivery = 'delivered', decided_at = now() - interval '8 days'`)
+	e.exec(`DELETE FROM orders; DELETE FROM order_items`)
+	sweeper := retention.New(e.store.DB, 7*24*time.Hour, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	for stepped := true; stepped; {
+		var err error
+		if stepped, _, err = sweeper.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if second := e.store.Run(t.Context(), attempt("orders", "again", order)); second.Kind != txn.OutcomeCommitted {
+		t.Errorf("got %s (%v), want committed", outcomeNames[second.Kind], second.Err)
 	}
 }

@@ -1,16 +1,34 @@
-package localtx_test
+package accepted_test
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
+	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/accepted"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(stacktest.With(m))
+}
+
+func setup(t *testing.T) *accepted.Lists {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), stacktest.NewMigrated(t), txn.DefaultTiming(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return accepted.New(db)
+}
 
 func queues(texts ...string) []txn.Queue {
 	var list []txn.Queue
@@ -27,7 +45,7 @@ func queues(texts ...string) []txn.Queue {
 // TestFirstListIsOne: whoever comes first records the list, and all go by it.
 func TestFirstListIsOne(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
+	stored := setup(t)
 	lists := make([]txn.AcceptedQueues, 8)
 	var wg sync.WaitGroup
 	for i := range lists {
@@ -37,7 +55,7 @@ func TestFirstListIsOne(t *testing.T) {
 			if i%2 == 1 {
 				mine = queues("broker-a:0", "broker-b:0")
 			}
-			if lists[i], err = e.store.AcceptFirst(t.Context(), "orders", mine, ""); err != nil {
+			if lists[i], err = stored.AcceptFirst(t.Context(), "orders", mine, ""); err != nil {
 				t.Error(err)
 			}
 		})
@@ -51,7 +69,7 @@ func TestFirstListIsOne(t *testing.T) {
 	if lists[0].Version != 1 || lists[0].Pause != 0 || lists[0].Previous != nil {
 		t.Errorf("got %+v, want version 1 in use", lists[0])
 	}
-	none, err := e.store.AcceptedQueues(t.Context(), []string{"payments"})
+	none, err := stored.AcceptedQueues(t.Context(), []string{"payments"})
 	if err != nil || len(none) != 0 {
 		t.Errorf("another topic: got %v, %v", none, err)
 	}
@@ -63,11 +81,11 @@ var ignoreTimes = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String(
 // for the pause.
 func TestAcceptance(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
+	stored := setup(t)
 	one, two, three := queues("b:0"), queues("b:0", "b:1"), queues("b:0", "b:1", "b:2")
 	accept := func(list []txn.Queue, version int64, pause time.Duration) txn.AcceptedQueues {
 		t.Helper()
-		accepted, err := e.store.Accept(t.Context(), "orders", list, "", version, pause)
+		accepted, err := stored.Accept(t.Context(), "orders", list, "", version, pause)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +95,7 @@ func TestAcceptance(t *testing.T) {
 		t.Errorf("the first list: got %+v, want it in use at once", got)
 	}
 	for _, version := range []int64{0, 2} {
-		if _, err := e.store.Accept(t.Context(), "orders", two, "", version, 0); !errors.Is(err, accepted.ErrOtherVersion) {
+		if _, err := stored.Accept(t.Context(), "orders", two, "", version, 0); !errors.Is(err, accepted.ErrOtherVersion) {
 			t.Errorf("in place of version %d: got %v, want ErrOtherVersion", version, err)
 		}
 	}
@@ -94,7 +112,7 @@ func TestAcceptance(t *testing.T) {
 	if diff := cmp.Diff(three, got.Previous); diff != "" {
 		t.Errorf("previous (-want +got):\n%s", diff)
 	}
-	read, err := e.store.AcceptedQueues(t.Context(), []string{"orders", "payments"})
+	read, err := stored.AcceptedQueues(t.Context(), []string{"orders", "payments"})
 	if diff := cmp.Diff(one, read["orders"].Queues); err != nil || len(read) != 1 || read["orders"].Version != 4 || diff != "" {
 		t.Errorf("got %+v, %v; queues (-want +got):\n%s", read, err, diff)
 	}

@@ -1,4 +1,4 @@
-package localtx_test
+package retention_test
 
 import (
 	"context"
@@ -10,10 +10,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
+	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/retention"
 	"github.com/txsvc/txsvc/internal/tools/await"
+	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -29,8 +33,42 @@ const insertOld = `INSERT INTO txsvc.transactions (id, kind, state, delivery, ab
 		('rolled_back', 'none', true), ('prepared', 'none', false)) AS s (state, delivery, abandoned),
 		(VALUES (1), (167), (169), (1000)) AS a (hours), generate_series(1, $1) AS n`
 
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(stacktest.With(m))
+}
+
+// patience bounds all waiting of the tests.
+const patience = 20 * time.Second
+
+// env is a database of one test.
+type env struct {
+	t    testing.TB
+	db   *postgres.DB
+	side *pgxpool.Pool
+}
+
+func setup(t testing.TB) *env {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), stacktest.NewMigrated(t), txn.DefaultTiming(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return &env{t: t, db: db, side: db.Pool()}
+}
+
+func (e *env) exec(sql string, args ...any) {
+	e.t.Helper()
+	if len(args) == 0 {
+		args = []any{pgx.QueryExecModeSimpleProtocol} // several statements in one text
+	}
+	if _, err := e.side.Exec(e.t.Context(), sql, args...); err != nil {
+		e.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
 func (e *env) retention() *retention.Sweeper {
-	return retention.New(e.store.DB, week, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	return retention.New(e.db, week, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 }
 
 // sweep does steps until none is due, and returns how many rows they deleted.
@@ -138,21 +176,6 @@ func TestRetentionPassesLockedRows(t *testing.T) {
 	}
 	if deleted := e.sweep(e.retention()); deleted != 5 {
 		t.Errorf("deleted %d, want all 6 but the locked one", deleted)
-	}
-}
-
-// After its row is gone, an id is as good as new: the idempotency window is the retention.
-func TestIDAfterItsRetention(t *testing.T) {
-	e := setup(t)
-	first := e.store.Run(t.Context(), attempt("orders", "again", order))
-	if first.Kind != txn.OutcomeCommitted {
-		t.Fatal(first.Err)
-	}
-	e.exec(`UPDATE txsvc.transactions SET delivery = 'delivered', decided_at = now() - interval '8 days'`)
-	e.exec(`DELETE FROM orders; DELETE FROM order_items`)
-	e.sweep(e.retention())
-	if second := e.store.Run(t.Context(), attempt("orders", "again", order)); second.Kind != txn.OutcomeCommitted {
-		t.Errorf("got %s (%v), want committed", outcomeNames[second.Kind], second.Err)
 	}
 }
 
