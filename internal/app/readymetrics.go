@@ -10,15 +10,14 @@ import (
 	"github.com/txsvc/txsvc/internal/http"
 )
 
-const (
-	readyEvery  = 5 * time.Second
-	readyWithin = 3 * time.Second // as /readyz
-)
+// readyEvery is how often the metrics ask what /readyz would say.
+const readyEvery = 5 * time.Second
 
 // readyMetrics tells as metrics what /readyz would. It asks by itself: a scrape must not take as long as a dependency that
 // does not answer.
 type readyMetrics struct {
 	readiness http.Readiness
+	within    time.Duration // as /readyz
 	stopping  <-chan struct{}
 
 	mu     sync.Mutex
@@ -45,7 +44,7 @@ func (m *readyMetrics) run(ctx context.Context) {
 }
 
 func (m *readyMetrics) ask(ctx context.Context) {
-	limit, cancel := context.WithTimeout(ctx, readyWithin)
+	limit, cancel := context.WithTimeout(ctx, m.within)
 	defer cancel()
 	checks := m.readiness.Ready(limit)
 	if ctx.Err() != nil { // they say so because of it

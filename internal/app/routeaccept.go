@@ -16,9 +16,6 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// leastPause is longer than a replica takes to learn of a list: it looks every 2 s, for 3 s at most.
-const leastPause = 10 * time.Second
-
 type routeAcceptCommand struct {
 	Topic  string        `arg:"" help:"The topic."`
 	Pause  time.Duration `default:"30s" help:"How long keys that move are refused before they go to their new queues; at least 10s."`
@@ -31,7 +28,7 @@ func (c *routeAcceptCommand) Run(ctx context.Context, code Code, out output) err
 	if err := c.complete(ctx, out); err != nil {
 		return err
 	}
-	if c.Pause < leastPause {
+	if leastPause := txn.DefaultTiming().AcceptPause; c.Pause < leastPause {
 		return fmt.Errorf("--pause %s is shorter than replicas take to learn of it: give at least %s", c.Pause, leastPause)
 	}
 	plain, kinds, err := c.destinations(code, c.Topic)

@@ -102,7 +102,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	if err != nil {
 		return err
 	}
-	router := routing.New(routing.Config{Topics: topics, Kinds: kinds}, mq, store, registry, log)
+	router := routing.New(routing.Config{Topics: topics, Kinds: kinds, Timing: timing}, mq, store, registry, log)
 	metrics := txn.NewMetrics(registry)
 	deliveries := delivery.New(delivery.Ports{
 		Decisions: store, Halves: store, Outbox: store, Lines: store, Waiting: store, Pending: store, Rows: store,
@@ -112,10 +112,10 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	service := txn.NewService(flow, kinds, router, mq, store, deliveries, metrics, log)
 	sender := newMessages(s, topics, router, mq, metrics, registry, log)
 	ready := readiness{store, mq, router, deliveries, slices.ContainsFunc(kinds, func(k *txn.Kind) bool { return k.Via == txn.ViaOutbox || k.Fallback == txn.FallbackOutbox })}
-	readyMetrics := &readyMetrics{readiness: ready, stopping: ctx.Done()}
+	readyMetrics := &readyMetrics{readiness: ready, within: timing.ReadyWithin, stopping: ctx.Done()}
 	registry.MustRegister(readyMetrics)
 	handler, err := http.New(http.Config{
-		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, OpenAPI: s.code.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
+		Transactions: service, Messages: sender, Routes: router, Readiness: ready, Kinds: kinds, Timing: timing, OpenAPI: s.code.OpenAPI, Gatherer: registry, Registerer: registry, Log: log, Hosts: s.hosts(), Stopping: ctx.Done(),
 	})
 	if err != nil {
 		return err

@@ -57,6 +57,7 @@ type Config struct {
 	Messages     Messages
 	Readiness    Readiness
 	Kinds        []*txn.Kind
+	Timing       txn.Timing
 	OpenAPI      []byte // openapi.yaml; it is served with the kinds
 	Gatherer     prometheus.Gatherer
 	Registerer   prometheus.Registerer
@@ -93,6 +94,7 @@ func New(config Config) (http.Handler, error) {
 	for _, kind := range config.Kinds {
 		a.resultLimits[kind.Name] = kind.ResultBytes()
 	}
+	a.bodies.within = config.Timing.BodyWithin
 	registerBodies(config.Registerer, &a.bodies)
 	router := chi.NewRouter()
 	a.routes = router

@@ -28,7 +28,10 @@ const firstRead = 64 << 10
 const maxBodies = 128 << 20
 
 // bodies counts what is bounded by maxBodies.
-type bodies struct{ held atomic.Int64 }
+type bodies struct {
+	held   atomic.Int64
+	within time.Duration // a body arrives
+}
 
 // registerBodies tells of them, and of the limit, as metrics.
 func registerBodies(reg prometheus.Registerer, b *bodies) {
@@ -77,7 +80,10 @@ func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte,
 	if rec, ok := w.(*recorder); ok {
 		rec.reading = true
 	}
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(share.of.within)) // else a slow body would use up the time of the answer
 	data, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength, share)
+	_ = conn.SetReadDeadline(time.Time{}) // the client's hanging up is watched for from now on
 	if errors.Is(err, errBodies) {
 		return nil, errBodies
 	}

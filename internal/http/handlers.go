@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,10 +15,6 @@ import (
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
-
-// readyTimeout bounds all checks of one /readyz; shorter than the probes' usual timeouts would be too strict for a
-// database that is only slow.
-const readyTimeout = 3 * time.Second
 
 // handler answers a request, or returns an error before it has written anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
@@ -216,7 +211,7 @@ func Serves(checks []Check) bool {
 }
 
 func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), a.Timing.ReadyWithin)
 	defer cancel()
 	answer, status := readyJSON{Status: "ready", Checks: a.Readiness.Ready(ctx)}, http.StatusOK
 	if a.stopping() {

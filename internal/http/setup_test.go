@@ -113,6 +113,7 @@ func (h *harness) config() httpapi.Config {
 		Messages:     h.messages,
 		Readiness:    readiness(func(context.Context) []httpapi.Check { return h.checks }),
 		Kinds:        shippedKinds(),
+		Timing:       txn.DefaultTiming(),
 		OpenAPI:      openAPI(),
 		Gatherer:     h.registry,
 		Registerer:   h.registry,

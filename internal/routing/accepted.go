@@ -35,7 +35,7 @@ func (r *Router) acceptedList(ctx context.Context, v *view, live []txn.Queue, ke
 		return a, nil
 	}
 	result := r.asking.DoChan(v.topic+" "+keeps, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.Timing.AcceptedWithin)
 		defer cancel()
 		return r.readOrRecord(ctx, v, live, keeps)
 	})
@@ -123,7 +123,7 @@ func (r *Router) poll(ctx context.Context) {
 	if len(topics) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timing.AcceptedWithin)
 	defer cancel()
 	lists, err := r.store.AcceptedQueues(ctx, topics)
 	if err != nil {

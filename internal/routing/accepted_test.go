@@ -84,7 +84,7 @@ func replica(t testing.TB, store Store, queues []txn.Queue) (*Router, *told, txn
 	d := txn.Destination{Topic: "orders", Selector: hash, OnChange: txn.OnChangeRefuse}
 	b := &told{}
 	b.tell(queues)
-	r := New(Config{Topics: map[string]txn.Destination{"orders": d}}, b, store, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	r := New(Config{Topics: map[string]txn.Destination{"orders": d}, Timing: txn.DefaultTiming()}, b, store, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	return r, b, d
 }
 
@@ -180,7 +180,7 @@ func TestAcceptanceIsTakenOver(t *testing.T) {
 		if err == nil && n == 2 {
 			break
 		}
-		if time.Since(began) > 4*pollEvery {
+		if time.Since(began) > 4*r.config.Timing.AcceptedEvery {
 			t.Fatalf("after %s still: %d queues, %v", time.Since(began), n, err)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -44,16 +44,14 @@ type Store interface {
 	AcceptFirst(ctx context.Context, topic string, queues []txn.Queue, selector string) (txn.AcceptedQueues, error)
 }
 
-const (
-	watchEvery  = time.Second     // how often the live lists are compared
-	pollEvery   = 2 * time.Second // how often the accepted lists are read
-	storeWithin = 3 * time.Second // for one question to the database
-)
+// watchEvery is how often the live lists are compared.
+const watchEvery = time.Second
 
 // Config lists the topics, and the destinations of all kinds.
 type Config struct {
 	Topics map[string]txn.Destination // of the configuration, by name
 	Kinds  []*txn.Kind
+	Timing txn.Timing
 }
 
 // Router implements txn.Routing. It is safe for concurrent use.
@@ -195,7 +193,7 @@ func (r *Router) Readable(topic string, q txn.Queue) bool { return r.broker.Read
 
 // Run compares the lists until ctx is done.
 func (r *Router) Run(ctx context.Context) error {
-	watch, poll := time.NewTicker(watchEvery), time.NewTicker(pollEvery)
+	watch, poll := time.NewTicker(watchEvery), time.NewTicker(r.config.Timing.AcceptedEvery)
 	defer watch.Stop()
 	defer poll.Stop()
 	r.poll(ctx)
@@ -213,7 +211,7 @@ func (r *Router) Run(ctx context.Context) error {
 
 // watch notices changes of topics that get no messages.
 func (r *Router) watch(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timing.AcceptedWithin)
 	defer cancel()
 	for _, topic := range r.Topics() {
 		v := r.views[topic]
