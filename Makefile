@@ -19,7 +19,7 @@ run: ## run PostgreSQL, RocketMQ and the service on this machine; data is kept i
 test: ## run all tests; what they need beside Go, Java and Maven is fetched, and started
 	@.ci/tools
 	go build -o bin/withstack ./internal/tools/devstack/withstack
-	@PATH="$$(.ci/tools --path):$$PATH" exec bin/withstack go test $(TEST_FLAGS) ./internal/tools/e2e ./... # the longest first
+	@PATH="$$(.ci/tools --path):$$PATH" exec bin/withstack go test $(TEST_FLAGS) ./internal/tools/e2e ./internal/tools/faults ./... # the longest first
 
 model: ## explore many schedules of the flow and the deliveries over a database and brokers in memory; MODEL="-from 1 -count 100000" explores more
 	go test -count=1 -v -run 'TestPromises$$' ./internal/tools/model $(MODEL)

@@ -63,17 +63,24 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
-// TestDeclaredLengthIsEnough: a body that says that it is too large is answered before one byte of it has come.
-func TestDeclaredLengthIsEnough(t *testing.T) {
-	h := setup(t)
+// connect serves the API until the test ends, and returns a connection to it on which a test writes what no client would.
+func (h *harness) connect(t *testing.T) net.Conn {
+	t.Helper()
 	server := httptest.NewServer(h.handler)
-	defer server.Close()
+	t.Cleanup(server.Close)
 	conn, err := net.Dial("tcp", server.Listener.Addr().String()) //nolint:noctx // a test
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	return conn
+}
+
+// TestDeclaredLengthIsEnough: a body that says that it is too large is answered before one byte of it has come.
+func TestDeclaredLengthIsEnough(t *testing.T) {
+	h := setup(t)
+	conn := h.connect(t)
 	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", limit+1)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -88,12 +95,7 @@ func TestDeclaredLengthIsEnough(t *testing.T) {
 // TestBodyThatEndsEarly: the client has gone, so only the log can tell.
 func TestBodyThatEndsEarly(t *testing.T) {
 	h := setup(t)
-	server := httptest.NewServer(h.handler)
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String()) //nolint:noctx // a test
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := h.connect(t)
 	fmt.Fprintf(conn, "POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	conn.Close()
 	await.True(t, 10*time.Second, "a record with invalid_request", func() bool { return strings.Contains(h.log.String(), `"code":"invalid_request"`) })
@@ -168,14 +170,7 @@ func TestRefusedBodyIsReadFirst(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := setup(t)
-			server := httptest.NewServer(h.handler)
-			defer server.Close()
-			conn, err := net.Dial("tcp", server.Listener.Addr().String()) //nolint:noctx // a test
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+			conn := h.connect(t)
 			body := bodyOf(2 * limit)
 			header := test.header
 			if strings.Contains(header, "%d") {

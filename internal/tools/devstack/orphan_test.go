@@ -143,7 +143,9 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 
 	second := startAnother(t, self, o, nil)
 	second.kill()
-	third := startStack(t, fast(o.Dir)) // at once, while the killed processes are still ending
+	again := fast(o.Dir)
+	again.DatabaseOnly = true
+	third := startStack(t, again) // at once, while the killed processes are still ending
 	if got := mustQuery[int](t, third.DatabaseURL(), "select n from kept"); got != 42 {
 		t.Errorf("got %d, want 42", got)
 	}
@@ -167,6 +169,7 @@ func TestRootInAPrivateDirectory(t *testing.T) {
 	}
 	private := tempDir(t) // 0700
 	o := fast(filepath.Join(private, "state"))
+	o.DatabaseOnly = true
 	s := startStack(t, o)
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", s.Postgres().PID()))
 	if err != nil {

@@ -25,7 +25,8 @@ import (
 func TestDataIsKeptOverARestart(t *testing.T) {
 	t.Parallel()
 	var steps []string
-	o := devstack.Options{Dir: tempDir(t), Progress: func(step string) { steps = append(steps, step) }}
+	o := fast(tempDir(t))
+	o.PostgresConfig, o.Progress = nil, func(step string) { steps = append(steps, step) }
 	s := startStack(t, o)
 	url, nameservers := s.DatabaseURL(), s.Nameservers()
 	if len(steps) < 2 {

@@ -108,6 +108,7 @@ func (w *world) startStack(ctx context.Context, o Options) error {
 		Dir: dir, Brokers: brokerCount,
 		PostgresConfig: map[string]string{"max_connections": "300", "checkpoint_timeout": "60s", "max_wal_size": "2GB"},
 		JavaOptions:    []string{"-XX:TieredStopAtLevel=1", "-XX:NewRatio=1"},
+		ClassArchive:   true,
 		Progress:       func(step string) { w.log.InfoContext(ctx, step) },
 	})
 	if err != nil {
