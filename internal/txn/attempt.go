@@ -132,7 +132,8 @@ func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, err
 	}
 	routed := s.metrics.observe(r.kind.Name, "route", start)
 
-	// Half: what is sent cannot be taken back, so from here on the client's hanging up ends nothing.
+	// Half: from here on a client that hangs up ends nothing, because a half message that was sent cannot be taken
+	// back.
 	ctx = context.WithoutCancel(ctx)
 	a := &Attempt{Kind: r.kind, Request: r.Request, Fingerprint: r.fingerprint, Route: route, Via: ViaHalf, CreatedAt: start, RunBy: r.by.run}
 	if err := s.prepare(ctx, a, writable, r.by.half); err != nil {
@@ -145,7 +146,7 @@ func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, err
 	outcome := s.store.Run(ctx, a)
 	ran := s.metrics.observe(r.kind.Name, "local", stored)
 
-	// Finish: the half message and the client are told what the row says.
+	// Finish: the half message is ended and the client answered, both by the row.
 	t, err := s.finish(ctx, a, outcome, r.by.end)
 	s.metrics.observe(r.kind.Name, "end", ran)
 	return t, err

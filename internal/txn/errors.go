@@ -28,7 +28,7 @@ const (
 	CodeInternal            Code = "internal"
 )
 
-// FieldError names one field of the request, as an RFC 6901 JSON Pointer, and what is wrong with it.
+// FieldError is a mistake in one field of the request, which it names by an RFC 6901 JSON Pointer.
 type FieldError struct {
 	Pointer string
 	Message string
@@ -74,7 +74,7 @@ func Refused(r *Rejection, cause error) *Error {
 	return &Error{Code: CodeRejected, Detail: r.Message + "; nothing was changed", Rejection: r, Cause: cause}
 }
 
-// decided tells whether the error is the final answer of an id.
+// decided reports whether the error is the final answer of an id.
 func decided(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == CodeRejected && e.Final
@@ -103,7 +103,7 @@ func CodeOf(err error) Code {
 // ErrNotFound is returned by Store.Find when there is no row with the id.
 var ErrNotFound = errors.New("no such transaction")
 
-// retryAfter is what a 503 tells clients to wait; long enough for a broker's route to be refreshed.
+// retryAfter is the time that a 503 asks clients to wait. It is long enough to refresh a broker's route.
 const retryAfter = 2 * time.Second
 
 // BrokerUnavailable returns the error for a broker or topic that cannot be used now.

@@ -13,15 +13,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Fingerprint identifies what a client asked for, apart from the id, in two ways. Two requests are the same when either is:
-// a row that a version before this one has written has Exact only, and that version compares nothing else, so that both
-// are kept while replicas of both may run.
+// Fingerprint identifies the content of a request, without its id, in two ways. Two requests are the same when either
+// is equal. There are two because the version before this one writes and compares only Exact, and replicas of both may
+// run at once.
 type Fingerprint struct {
 	Exact []byte // SHA-256 of everything, byte for byte
-	Value []byte // 16 bytes of the SHA-256 of what it means: see canonical, and null and defaults are as good as nothing
+	Value []byte // 16 bytes of the SHA-256 of its meaning (see canonical), in which null and defaults equal missing fields
 }
 
-// same tells whether the two are of one request.
+// same reports whether both belong to the same request.
 func (f Fingerprint) same(other Fingerprint) bool {
 	return bytes.Equal(f.Exact, other.Exact) || f.Value != nil && bytes.Equal(f.Value, other.Value)
 }
@@ -83,8 +83,8 @@ func appendField[T string | []byte](b []byte, field T) []byte {
 }
 
 // canonical writes JSON in one way for each value: without white space, strings with the fewest escapes, the members of
-// objects sorted by name. Numbers stay as they are written: 1.0 is another one than 1, since PostgreSQL's jsonb and many
-// readers tell them apart.
+// objects sorted by name. Numbers stay as they are written, so 1.0 differs from 1, because PostgreSQL's jsonb and many
+// readers distinguish them.
 type canonical struct {
 	src     []byte
 	at      int
@@ -99,7 +99,7 @@ type member struct{ start, nameEnd, end int }
 
 var fingerprintScratch = sync.Pool{New: func() any { return new(canonical) }}
 
-// maxKeptScratch bounds what is kept for reuse, in bytes.
+// maxKeptScratch bounds a buffer that is reused, in bytes.
 const maxKeptScratch = 64 << 10
 
 func (c *canonical) free() {
@@ -270,7 +270,7 @@ func (c *canonical) word() {
 	c.out = append(c.out, c.src[start:c.at]...)
 }
 
-// ends tells whether the byte is behind a number or a literal, and not of it.
+// ends reports whether the byte ends a number or a literal in front of it.
 func ends(b byte) bool {
 	switch b {
 	case ' ', '\t', '\r', '\n', ',', ':', ']', '}', '[', '{', '"':

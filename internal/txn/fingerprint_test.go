@@ -49,7 +49,7 @@ func TestExactTellsRequestsApart(t *testing.T) {
 	})
 }
 
-// encode tells requests apart by other means than a hash does.
+// encode distinguishes requests without a hash.
 func encode(t *rapid.T, r Request) string {
 	absent := func(m json.RawMessage) any {
 		if m == nil {
@@ -67,7 +67,7 @@ func encode(t *rapid.T, r Request) string {
 	return string(text)
 }
 
-// hashBefore is what the version before computes of a request.
+// hashBefore computes the hash of a request as the version before does.
 func hashBefore(r *Request) []byte {
 	h := sha256.New()
 	for _, field := range [][]byte{
@@ -97,7 +97,7 @@ func writeField(h hash.Hash, field []byte) {
 	h.Write(field)
 }
 
-// TestSameRequests: what is one request in other words, and what is another one.
+// TestSameRequests: the same request in other words, and other requests.
 func TestSameRequests(t *testing.T) {
 	kind := &Kind{Tag: "created"}
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
@@ -174,7 +174,7 @@ func TestCanonicalIsTheValue(t *testing.T) {
 	})
 }
 
-// FuzzCanonical: whatever the bytes, they have a form, and what is JSON has one that is of its value.
+// FuzzCanonical: any bytes have a canonical form, and that of JSON depends only on its value.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{``, `{}`, `{"a":1,"a":2}`, `[1,[2,{"b":"\ud83d\ude00"}]]`, `"\`, `{"a"`, `{"a":`, `[,]`, `"\ud800"`, `1 2`, `{"b":1,"a":{"d":1,"c":2}}`} {
 		f.Add([]byte(seed), []byte(seed))

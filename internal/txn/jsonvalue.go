@@ -17,8 +17,8 @@ const (
 	MaxWrittenOut   = 16 << 20 // bytes that the numbers of one value have more when they are written without exponents
 )
 
-// CheckJSON says what is too deep or too large in a value, which must be valid JSON, with a pointer relative to it; or nil. It
-// reads the value once, and allocates only when something is wrong.
+// CheckJSON returns the place, relative to the value, where valid JSON is too deep or too large, or nil. It reads the
+// value once, and allocates only when something is wrong.
 func CheckJSON(value []byte) *FieldError {
 	depth, more := 0, 0
 	for i := 0; i < len(value); i++ {

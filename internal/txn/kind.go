@@ -78,8 +78,8 @@ const (
 	ViaOutbox Via = "outbox"
 )
 
-// DefaultResultLimit bounds the results of kinds that set no limit, and MaxResultLimit what they can set: results stand in
-// rows and answers, and a result that is the message's body has to fit into it.
+// DefaultResultLimit bounds the results of kinds that set no limit, and MaxResultLimit the limits that kinds can set,
+// because a result may be the body of the message.
 const (
 	DefaultResultLimit = 64 << 10
 	MaxResultLimit     = MaxMessageSize
@@ -88,8 +88,8 @@ const (
 // ResultBytes returns how many bytes the result may have.
 func (k *Kind) ResultBytes() int { return cmp.Or(k.ResultLimit, DefaultResultLimit) }
 
-// Schema checks a payload. The result names what is wrong, with pointers relative to the payload; it is empty when the
-// payload is valid.
+// Schema checks a payload. The result has the mistakes, with pointers relative to the payload; it is empty for a valid
+// payload.
 type Schema interface {
 	Validate(payload json.RawMessage) []FieldError
 	// Document returns the JSON Schema itself, for clients.

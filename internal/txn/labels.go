@@ -4,17 +4,18 @@ import (
 	"fmt"
 )
 
-// Labels are what a client may say of a message beside its body.
+// Labels are the parts of a message, other than its body, that a client may give.
 type Labels struct {
 	Tag        string
 	Keys       []string
 	Properties map[string]string
 }
 
-// Check says what is wrong with the labels and the shard key of a message without a transaction. at is the JSON Pointer
-// of the object that has them; the shard key may stand elsewhere, and is checked by CheckShardKey.
+// Check returns the mistakes in the labels of a message without a transaction, and in their size together with the
+// shard key. at is the JSON Pointer of the object that has the labels. CheckShardKey checks the shard key itself,
+// because it may be in another object.
 func (l *Labels) Check(at, shardKey string) []FieldError {
-	if _, tooMany := l.size(at, len(shardKey), " and shard key"); tooMany != nil { // alone: it bounds what the others can find
+	if _, tooMany := l.size(at, len(shardKey), " and shard key"); tooMany != nil { // alone, because it bounds the other checks
 		return []FieldError{*tooMany}
 	}
 	var errs fieldErrors
@@ -22,7 +23,7 @@ func (l *Labels) Check(at, shardKey string) []FieldError {
 	return errs
 }
 
-// CheckShardKey says what is wrong with a shard key at /shard_key.
+// CheckShardKey returns the mistakes in a shard key at /shard_key.
 func CheckShardKey(key string) []FieldError {
 	var errs fieldErrors
 	checkShardKey(&errs, key)
@@ -35,8 +36,8 @@ func (l *Labels) check(errs *fieldErrors, at string) {
 	checkProperties(errs, at+"/properties", l.Properties)
 }
 
-// size is what the labels take among a message's properties, in bytes, with those that the others take. The error says
-// that it is more than a message can hold, at the field that has most of it.
+// size returns the bytes that the labels and others take among a message's properties. The error says that a message
+// cannot have so many, at the field that has most of them.
 func (l *Labels) size(at string, others int, names string) (int, *FieldError) {
 	keys, named := 0, 0
 	for _, key := range l.Keys {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is wrong with a message of a batch is told where it stands, in the words of transactions.
+// A mistake in a message of a batch is reported at its place, in the same words as for transactions.
 func TestLabels(t *testing.T) {
 	long := strings.Repeat("x", MaxPropertiesSize)
 	for name, tc := range map[string]struct {

@@ -61,8 +61,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // outcomes are the values of the label outcome.
 var outcomes = []string{"committed", "rolled_back", "rejected", "unknown", "failed", "replayed"}
 
-// expect makes all series of the kinds, so that the first event of each is an increase: what is not there before it gives
-// rate() nothing.
+// expect makes all series of the kinds at the start, because rate() does not see the first event of a series that did
+// not exist before.
 func (m *Metrics) expect(kinds []*Kind) {
 	for _, kind := range kinds {
 		for _, outcome := range outcomes {
@@ -88,7 +88,7 @@ func (m *Metrics) expect(kinds []*Kind) {
 	}
 }
 
-// outcomeLabel is empty for what is only the client's mistake, because no transaction was tried.
+// outcomeLabel is empty for a mistake of the client, because no transaction was tried.
 func outcomeLabel(t *Transaction, err error) string {
 	if err != nil {
 		switch code := CodeOf(err); {

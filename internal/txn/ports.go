@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Broker is what the flow needs of RocketMQ.
+// Broker gives the flow what it needs from RocketMQ.
 type Broker interface {
 	// NewUniqKey returns a fresh UNIQ_KEY in RocketMQ's standard form.
 	NewUniqKey() string
 	// SendHalf stores one half message in m.Queue. Only SEND_OK is success: a half message that was stored with another
 	// status is rolled back before the error is returned. Errors are *SendError.
 	SendHalf(ctx context.Context, m Message) (Half, error)
-	// End sends END_TRANSACTION for the named copy and waits for the broker's reply: nil means applied. The frame is not
-	// written after writeBefore (zero: no bound). Errors are *SendError.
+	// End sends END_TRANSACTION for the named copy and waits for the broker's reply. nil means that the broker has
+	// executed it. The frame is not written after writeBefore (zero: no bound). Errors are *SendError.
 	End(ctx context.Context, h Half, d Decision, writeBefore time.Time) error
 }
 
-// Store is what the flow needs of PostgreSQL.
+// Store gives the flow what it needs from PostgreSQL.
 type Store interface {
-	// Find returns the row, also an abandoned one, or ErrNotFound. One whose COMMIT is not known to be confirmed as durably as
-	// the database is configured to has StateUnknown: nothing may be concluded from it.
+	// Find returns the row, also an abandoned one, or ErrNotFound. A row whose COMMIT is not known to be as durable as
+	// the database is configured to make it has StateUnknown; callers must not conclude anything from it.
 	Find(ctx context.Context, id string) (*Transaction, error)
 	// Run runs the local transaction of the attempt, with its row, and never returns before the outcome is known or known to
 	// be unknown. It is not cancelled by ctx's cancellation: callers pass one that only carries values.
@@ -39,16 +39,16 @@ type Store interface {
 	Redeliver(ctx context.Context, id string) (*Transaction, error)
 }
 
-// Lease is the exclusive right to deliver one committed row. Its end is kept in the row, on the database's clock; the
-// holder has to have written its END_TRANSACTION before WriteBefore, on its own monotonic clock, so that it is executed
-// or dropped when the lease ends.
+// Lease is the exclusive right to deliver one committed row. The row has its end, on the database's clock; the holder
+// has to have written its END_TRANSACTION before WriteBefore, on its own monotonic clock, so that it is executed or
+// dropped when the lease ends.
 type Lease struct {
 	ID          string
 	Epoch       int64
 	WriteBefore time.Time
 }
 
-// OutcomeKind tells the outcomes of a local transaction apart.
+// OutcomeKind is the kind of an outcome of a local transaction.
 type OutcomeKind int
 
 // The outcomes of Store.Run.
@@ -144,7 +144,7 @@ type Claim struct {
 	FreeSince time.Time // when the last holder's lease ended, on this process's clock, at the latest
 }
 
-// Pending is what is committed and not known to be visible.
+// Pending counts the committed messages that are not known to be visible.
 type Pending struct {
 	Count  int64
 	Parked int64         // of these: not tried again until an operator asks for it

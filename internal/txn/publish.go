@@ -1,7 +1,7 @@
 package txn
 
-// SendStatus says how safely the broker has stored a message, in RocketMQ's words. A message with any of them is stored,
-// and consumers see it; only SendOK promises what the broker's configuration promises.
+// SendStatus says how safely the broker has stored a message, in RocketMQ's words. With each of them the message is
+// stored, and consumers see it. Only with SendOK it is as safe as the broker's configuration promises.
 type SendStatus string
 
 // The statuses with which a broker accepts a message.

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// TopicLayout is what name servers know of a topic's brokers.
+// TopicLayout has the brokers of a topic that name servers list.
 type TopicLayout struct {
 	Brokers []BrokerLayout // those with a master, sorted by name
 	Absent  []string       // brokers of the topic that have no master now
 }
 
-// BrokerLayout is one broker's share of a topic, in numbers of queues, which count from 0: what the topic has, and what its
-// permission leaves of it.
+// BrokerLayout is one broker's share of a topic, in numbers of queues, whose ids count from 0: those that the topic
+// has, and those that its permission allows.
 type BrokerLayout struct {
 	Broker             string
 	Read, Write        int
 	Readable, Writable int
 }
 
-// Unread says which queues can be written although no consumer reads them, and is empty when there are none. Nothing is
-// sent to them.
+// Unread names the queues that can be written although no consumer reads them. Nothing is sent to them. It is empty
+// when there are none.
 func (b BrokerLayout) Unread() string {
 	if b.Writable <= b.Readable {
 		return ""
@@ -39,9 +39,9 @@ type AcceptedQueues struct {
 	// Previous is the list before, in use until Pause is over. Keys that the two lists send to different queues are refused
 	// that long, so that no two replicas send one key to different queues at the same time.
 	Previous []Queue
-	Pause    time.Duration // what was left of it when the list was read
-	// Selector is that of ordered messages, as Destination.Keeps has it, and PreviousSelector what it was before the last
-	// acceptance; empty: not recorded.
+	Pause    time.Duration // the rest of the pause when the list was read
+	// Selector is the selector of ordered messages, as Destination.Keeps has it, and PreviousSelector the one before
+	// the last acceptance; empty: not recorded.
 	Selector, PreviousSelector string
 }
 

@@ -44,21 +44,21 @@ type Destination struct {
 
 // Router picks the queue of a message, whether it belongs to a transaction or not.
 type Router interface {
-	// Route asks the destination's selector. The error is an *Error: what the selector refuses, or CodeBrokerUnavailable when
-	// the topic has no queue that can be used now.
+	// Route asks the destination's selector. The error is an *Error: the selector's refusal, or CodeBrokerUnavailable
+	// when the topic has no queue that can be used now.
 	Route(ctx context.Context, d Destination, in SelectorInput) (Route, error)
 }
 
-// QueueWatch knows what becomes of a topic's queues.
+// QueueWatch knows the changes of a topic's queues.
 type QueueWatch interface {
-	// Refresh asks where the topic's queues are now, after a broker has refused one; what it learns, Route goes by. That nobody
-	// answers in time is not an error: then nothing is known that was not known before.
+	// Refresh asks name servers for the topic's queues, after a broker has refused one. Route uses the answer. If no
+	// answer comes in time, nothing changes; that is no error.
 	Refresh(ctx context.Context, topic string)
-	// Readable says, from memory, that the topic has the queue and consumers read it: what is put there is found.
+	// Readable reports, from memory, whether the topic has the queue and consumers read it.
 	Readable(topic string, q Queue) bool
 }
 
-// Routing is what the flow needs to know of queues.
+// Routing gives the flow what it needs to know about queues.
 type Routing interface {
 	Router
 	QueueWatch

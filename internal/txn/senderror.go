@@ -2,7 +2,7 @@ package txn
 
 import "errors"
 
-// SendOutcome is what is known of a request to the broker that did not succeed.
+// SendOutcome is the outcome of a request to the broker that did not succeed.
 type SendOutcome int
 
 // The outcomes of such a request.
@@ -23,13 +23,13 @@ func (o SendOutcome) String() string {
 // SendReason is why a request to the broker did not succeed.
 type SendReason int
 
-// The reasons. Behind each stands the outcome that it comes with.
+// The reasons, each with the outcome that it comes with.
 const (
 	// ReasonUnreachable: not one byte of the request reached the broker, or no name server knows where to send it. Unsent.
 	ReasonUnreachable SendReason = iota + 1
 	// ReasonSilent: no answer came in time. MaybeSent.
 	ReasonSilent
-	// ReasonFailed: the broker answered that it failed, or that it stored a message less safely than it was told to.
+	// ReasonFailed: the broker answered that it failed, or that it stored a message less safely than configured.
 	// Unsent, or MaybeSent where the answer leaves that open.
 	ReasonFailed
 	// ReasonBusy: too much waits at the broker, which takes more in a moment. Unsent.

@@ -47,7 +47,8 @@ func (t *turns) take(ctx context.Context, key turnKey, timeout time.Duration) er
 	return nil // its turn came at the same moment
 }
 
-// join takes the turn when nobody has it, and returns nil, or returns what is closed when the turn comes.
+// join takes the turn and returns nil when nobody has it. Otherwise it returns a channel that is closed when the turn
+// comes.
 func (t *turns) join(key turnKey) (turn chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is what is known of the local transaction.
+// State is the known state of the local transaction.
 type State string
 
 // The states of a local transaction. StateUnknown is never stored: it is the answer to a request whose COMMIT was sent
@@ -18,7 +18,7 @@ const (
 	StateUnknown    State = "unknown"
 )
 
-// Delivery is what is known of the message.
+// Delivery is the known state of the message.
 type Delivery string
 
 // The states of a delivery. DeliveryDelivered means that the broker confirmed that the message is visible.
@@ -94,20 +94,20 @@ type Half struct {
 // address, its process id and a random number.
 const producerDigits = 20
 
-// ProducerOf tells the process that made a UNIQ_KEY from all others.
+// ProducerOf returns the part of a UNIQ_KEY that identifies the process which made it.
 func ProducerOf(uniqKey string) string { return uniqKey[:min(len(uniqKey), producerDigits)] }
 
-// Reach is how far a message has come that is in the broker's log.
+// Reach is the last place that a message in the broker's log has reached.
 type Reach int
 
 // The places where a message can be found, in the order in which a broker writes them.
 const (
 	ReachNothing Reach = iota
-	ReachQueue         // it stands in its queue
-	ReachIndex         // and the message index knows it
+	ReachQueue         // in its queue
+	ReachIndex         // and in the message index
 )
 
-// Decision is what END_TRANSACTION tells the broker.
+// Decision is the decision of an END_TRANSACTION.
 type Decision string
 
 // The decisions. There is no "unknown": an undecided half message is left unanswered, and the broker asks again.
@@ -179,14 +179,13 @@ type Request struct {
 	Properties  map[string]string
 	Traceparent string
 	Header      func(name string) string // of the HTTP request, for selectors; nil: there is none
-	Parsed      any                      // what the kind's Parser made of the payload; nil without one
+	Parsed      any                      // the result of the kind's Parser; nil without one
 }
 
-// NoHalf is what stands in a row for the offsets of a half message that there is not.
+// NoHalf is the value of a half message's offsets in a row without one.
 const NoHalf = -1
 
-// Attempt is one try of one request: the half message that was stored for it, or that there is none, and all that the row
-// needs.
+// Attempt is one try of one request. It has the half message, if there is one, and everything for the row.
 type Attempt struct {
 	Kind        *Kind
 	Request     Request // with its id
@@ -201,14 +200,14 @@ type Attempt struct {
 	decided chan struct{} // closed when its unknown outcome is known; nil: it never was unknown
 }
 
-// IsLast says that there is no time to run the local transaction once more: to wait for a connection, and to run it, takes
-// the kind's timeout each at most.
+// IsLast reports whether the time is too short to run the local transaction once more. Waiting for a connection and
+// running take the kind's timeout each at most.
 func (a *Attempt) IsLast(now time.Time) bool {
 	return !a.RunBy.IsZero() && now.Add(2*a.Kind.Timeout).After(a.RunBy)
 }
 
-// Decided ends the waiting of those who ask for the outcome of an attempt that was added to Undecided. It is called once,
-// when the row tells the outcome.
+// Decided wakes requests that wait for the outcome of an attempt that was added to Undecided. It is called once, when
+// the row has the outcome.
 func (a *Attempt) Decided() {
 	if a.decided != nil {
 		close(a.decided)

@@ -10,8 +10,8 @@ import (
 )
 
 // Limits of a request. MaxMessageSize is the broker's default maxMessageSize; the body and the properties together stay
-// below it. MaxPropertiesSize is what the broker's message format can count (a signed 16-bit length), less what the
-// service adds itself.
+// below it. MaxPropertiesSize is the limit of the broker's message format (a signed 16-bit length), less the properties
+// that the service adds.
 const (
 	MaxIDLength       = 255
 	MaxShardKeyLength = 255
@@ -19,7 +19,7 @@ const (
 	MaxPropertiesSize = 32767 - 2048
 )
 
-// fieldErrors collects what is wrong with a request.
+// fieldErrors collects the mistakes in a request.
 type fieldErrors []FieldError
 
 func (f *fieldErrors) add(pointer, format string, args ...any) {
@@ -28,7 +28,7 @@ func (f *fieldErrors) add(pointer, format string, args ...any) {
 
 // validate checks all of a request that does not need the broker or the database.
 func (r *Request) validate(kind *Kind) error {
-	if err := r.checkSize(); err != nil { // first: it bounds what the other checks can find
+	if err := r.checkSize(); err != nil { // first, because it bounds the other checks
 		return err
 	}
 	var errs fieldErrors
@@ -133,7 +133,7 @@ func escapePointer(token string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
 }
 
-// checkSize bounds what the broker would refuse after the fact.
+// checkSize refuses requests that the broker would refuse later because of their size.
 func (r *Request) checkSize() error {
 	properties, tooMany := r.labels().size("", len(r.ID)+len(r.ShardKey), ", id and shard key")
 	if tooMany != nil {
