@@ -19,7 +19,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Code is what a binary brings that this package does not have.
+// Code is the part of a program that the binary adds to the commands.
 type Code struct {
 	OpenAPI   []byte             // openapi.yaml
 	Handlers  map[string]Handler // local transactions in Go that a configuration can name
@@ -48,7 +48,7 @@ func Main(code Code, err error) {
 	}
 }
 
-// exitCode is 1, but for what txsvc verify tells with it.
+// exitCode is 1, except for the codes of txsvc verify.
 func exitCode(err error) int {
 	if v, ok := errors.AsType[verdict](err); ok {
 		return v.code
@@ -87,7 +87,7 @@ type commands struct {
 // output is where commands print.
 type output struct{ stdout, stderr io.Writer }
 
-// tell prints something beside what the command is asked for.
+// tell prints a remark, apart from the output of the command.
 func (o output) tell(text string) { fmt.Fprintln(o.stderr, "txsvc:", text) }
 
 // exit is what kong panics with in order to leave early (--help).

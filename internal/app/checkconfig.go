@@ -41,7 +41,7 @@ func (d *onDatabase) Decode(ctx *kong.DecodeContext) error {
 	return ctx.Scan.PopValueInto("URL", &d.url)
 }
 
-// Run reads the file as serve would, lists its kinds, and says what was not checked.
+// Run reads the file as serve does, lists its kinds, and names the parts that it did not check.
 func (c *checkConfigCommand) Run(ctx context.Context, code Code, out output) error {
 	if c.File != "" {
 		c.Config = c.File
@@ -111,7 +111,7 @@ func (c *checkConfigCommand) prepare(ctx context.Context, out output, file *conf
 	return file.Errors(problems)
 }
 
-// unchecked names what a mistake may still be in.
+// unchecked names the parts in which there may still be a mistake.
 func (c *checkConfigCommand) unchecked(kinds []*txn.Kind) []string {
 	what := []string{"whether the topics exist"}
 	sql, handlers := 0, 0

@@ -55,7 +55,7 @@ func (c *devCommand) Run(ctx context.Context, code Code, out output) (err error)
 	if err != nil {
 		return err
 	}
-	if err := c.forget(); err != nil { // what a former run left that was killed
+	if err := c.forget(); err != nil { // a run that was killed may have left it
 		return errors.Join(err, stack.Stop(starting))
 	}
 	defer func() {
@@ -88,7 +88,7 @@ func (c *devCommand) file(code Code) (*config.File, error) {
 	return config.Dev()
 }
 
-// prepare creates what the kinds need.
+// prepare creates the tables and topics of the kinds.
 func (c *devCommand) prepare(ctx context.Context, s settings, progress func(string)) error {
 	moves, err := migrations.MoveStrays(ctx, s.DatabaseURL)
 	for _, move := range moves {
@@ -114,7 +114,7 @@ func (c *devCommand) prepare(ctx context.Context, s settings, progress func(stri
 	}
 	for _, topic := range topicsOf(s.file) {
 		if _, err := mq.Queues(ctx, topic); err == nil {
-			continue // kept from an earlier run
+			continue // it exists since an earlier run
 		}
 		if err := mq.CreateTopic(ctx, topic, c.Queues); err != nil {
 			return fmt.Errorf("creating topic %s: %w", topic, err)
@@ -123,7 +123,7 @@ func (c *devCommand) prepare(ctx context.Context, s settings, progress func(stri
 	return nil
 }
 
-// welcome tells what to try: the shipped order where it is served, else the first kind's topic.
+// welcome prints commands to try: with the shipped order where it is served, else with the topic of the first kind.
 func (c *devCommand) welcome(w io.Writer, addr string, s settings) {
 	topic := topicsOf(s.file)[0]
 	order, shipped := s.file.Kinds["order.create"]

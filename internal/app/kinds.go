@@ -11,7 +11,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// kinds makes what the service runs of what the configuration says, sorted by name.
+// kinds makes the kinds of the configuration, sorted by name, and their local transactions.
 func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, error) {
 	kinds, programs := make([]*txn.Kind, 0, len(file.Kinds)), make(map[string]localtx.Program, len(file.Kinds))
 	for _, name := range slices.Sorted(maps.Keys(file.Kinds)) {
@@ -39,7 +39,8 @@ func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program,
 	return kinds, programs, nil
 }
 
-// destination settles what becomes of keys whose queue changes: ordered kinds would rather wait than leave their queue.
+// destination makes a destination with its selector. Where the configuration gives no on_change, keys of ordered kinds are refused when
+// their queue would change, because their order would break; other keys move.
 func (c Code) destination(topic string, spec selector.Spec, ordered bool) (txn.Destination, error) {
 	s, err := c.Selectors.New(spec)
 	if err != nil {

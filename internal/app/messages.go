@@ -21,7 +21,7 @@ func newMessages(s settings, topics map[string]txn.Destination, router messages.
 // minDrain is how long a stop waits for messages of mode async at least, also when the requests took all its time.
 const minDrain = 5 * time.Second
 
-// drain waits for the messages that were taken on, for what is left of the time that a stop has.
+// drain waits for the accepted messages, as long as the stop allows.
 func (s settings) drain(ctx context.Context, sender *messages.Service, log *slog.Logger, began time.Time) {
 	limit, cancel := context.WithTimeout(ctx, max(minDrain, s.ShutdownTimeout-time.Since(began)))
 	defer cancel()

@@ -29,7 +29,7 @@ func (e exampleSet) sets() []migrations.Set {
 
 type migrateUp struct{ exampleSet }
 
-// Run applies what is missing.
+// Run applies the missing migrations.
 func (c *migrateUp) Run(ctx context.Context, out output) error {
 	if err := c.validate(); err != nil {
 		return err

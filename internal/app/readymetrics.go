@@ -13,8 +13,8 @@ import (
 // readyEvery is how often the metrics ask what /readyz would say.
 const readyEvery = 5 * time.Second
 
-// readyMetrics tells as metrics what /readyz would. It asks by itself: a scrape must not take as long as a dependency that
-// does not answer.
+// readyMetrics shows the checks of /readyz as metrics. It asks at its own times, because a scrape must not wait for a
+// dependency that does not answer.
 type readyMetrics struct {
 	readiness http.Readiness
 	within    time.Duration // as /readyz

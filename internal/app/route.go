@@ -46,7 +46,7 @@ type routeSource struct {
 	logging
 }
 
-// complete fills in what a running txsvc dev knows.
+// complete fills in the settings of a running txsvc dev.
 func (s *routeSource) complete(ctx context.Context, out output) error {
 	if s.LogLevel == "info" {
 		s.LogLevel = "warn" // for people
@@ -202,7 +202,7 @@ func (c *routeShowCommand) list(ctx context.Context, out output, d txn.Destinati
 	return queues, err
 }
 
-// told is an error as people at a terminal read it.
+// told returns an error for people at a terminal, without its code.
 func told(err error) error {
 	if words := txn.WordsOf(err); words != "" {
 		return errors.New(words)

@@ -84,8 +84,8 @@ func refusing(plain txn.Destination, kinds []*txn.Kind) map[string]txn.Destinati
 	return found
 }
 
-// keptSelector returns the text of the selector of ordered messages, which all ordered kinds of a topic share; empty when
-// there are none.
+// keptSelector returns the selector of ordered messages as text. All ordered kinds of a topic share it. It is empty when there
+// are none.
 func keptSelector(ctx context.Context, mq *rocketmq.Client, users map[string]txn.Destination) (string, error) {
 	for _, d := range users {
 		if d.Keeps == "" {
@@ -145,7 +145,7 @@ func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *acc
 	return nil
 }
 
-// sampleKeys is how many made-up keys stand for those that will come.
+// sampleKeys is the number of made-up keys that represent the future ones.
 const sampleKeys = 10_000
 
 func writeMoves(w io.Writer, users map[string]txn.Destination, before, after []txn.Queue) {

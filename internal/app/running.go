@@ -26,7 +26,7 @@ const (
 	devDigest = "TXSVC_DEV_CONFIG_SHA256"
 )
 
-// tellOthers writes the file.
+// tellOthers writes the file from which other commands learn of this txsvc dev.
 func (c *devCommand) tellOthers(s settings, addr net.Addr) error {
 	path := c.Config
 	if path == "" {
@@ -68,15 +68,15 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), err
 }
 
-// ofDev is what a command would know of a running txsvc dev; what it needs not is nil.
+// ofDev are the settings that a command takes from a running txsvc dev; those that it does not need are nil.
 type ofDev struct {
 	cluster             *cluster
 	databaseURL, config *string
 	urls                *[]string
 }
 
-// complete fills in what was not given, and says so, when a txsvc dev runs in the directory. Whoever names name servers, or a
-// database where those are not asked for, means another stack.
+// complete fills in the missing settings when a txsvc dev runs in the directory, and says so. It does nothing when name servers are
+// given, or a database to a command without name servers, because another stack is meant then.
 func (o ofDev) complete(ctx context.Context, out output, dir string) error {
 	if o.cluster != nil && len(o.cluster.Nameservers) > 0 || o.cluster == nil && *o.databaseURL != "" {
 		return nil
@@ -117,7 +117,7 @@ func (o ofDev) complete(ctx context.Context, out output, dir string) error {
 	return nil
 }
 
-// readDevEnv returns what a txsvc dev left there; nothing when there is no such file.
+// readDevEnv returns the settings in the file of a txsvc dev; none when there is no such file.
 func readDevEnv(dir string) map[string]string {
 	text, err := os.ReadFile(filepath.Join(dir, devFile)) //nolint:gosec // the directory is the user's own choice
 	if err != nil {
@@ -132,7 +132,7 @@ func readDevEnv(dir string) map[string]string {
 	return env
 }
 
-// alive tells whether a service answers there.
+// alive reports whether a service answers at the URL.
 func alive(ctx context.Context, url string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -148,7 +148,7 @@ func alive(ctx context.Context, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// baseURL is where a service that listens on the address is reached from this machine; nothing when that cannot be told.
+// baseURL returns the URL at which this machine reaches a service that listens on the address; empty when it is not known.
 func baseURL(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil || port == "0" {

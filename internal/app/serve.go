@@ -58,7 +58,7 @@ type settings struct {
 	file *config.File
 }
 
-// startTimeout bounds the first attempt to reach everything; what is not reached then is reached later.
+// startTimeout bounds the first attempt to reach all dependencies. The service starts without those that it cannot reach, and goes on trying.
 const startTimeout = 10 * time.Second
 
 // listen comes first: an address that is taken is found before anything is started.
@@ -70,8 +70,8 @@ func (s server) listen(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// serve runs the service until ctx is done, and then stops it in the order in which nothing is lost: accept nothing
-// more, finish what is in flight, send what waits in memory, unregister from the brokers, write the last delivered marks.
+// serve runs the service until ctx is done, and then stops it in an order that loses nothing: accept no requests, finish those
+// in flight, send the messages that wait in memory, unregister from the brokers, write the last delivered marks.
 // started is called when requests are accepted. The listener is closed in any case.
 func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Logger, started func()) error {
 	defer listener.Close()

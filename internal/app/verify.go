@@ -48,7 +48,7 @@ type verifyCommand struct {
 	logging
 }
 
-// verdict ends the process with another code than 1.
+// verdict is an error that ends the process with a code of its own.
 type verdict struct {
 	error
 	code int
@@ -60,7 +60,7 @@ const (
 	progressEvery = 5 * time.Second
 )
 
-// Run drives a load, checks it, and prints the report. The first signal ends the load; what was posted is checked.
+// Run drives a load, checks it, and prints the report. The first signal ends the load; the posted transactions are checked.
 func (c *verifyCommand) Run(ctx context.Context, out output) error {
 	report, err := c.run(ctx, out)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *verifyCommand) run(ctx context.Context, out output) (*verify.Report, er
 	return report, nil
 }
 
-// drive posts the load, or opens the journal of one. The first error is of the load: what was posted can be checked.
+// drive posts the load, or opens the journal of one. The first error is of the load; the posted transactions can still be checked.
 func (c *verifyCommand) drive(ctx context.Context, stack verify.Stack, options verify.Options) (*verify.Run, error, error) { //nolint:revive // two errors
 	if c.CheckOnly {
 		if c.Journal == "" {
@@ -154,7 +154,7 @@ func tellProgress(run *verify.Run, done <-chan struct{}, log *slog.Logger) {
 	}
 }
 
-// complete fills in what is not given: by default, a txsvc dev on this machine is meant.
+// complete fills in the missing settings from a txsvc dev on this machine.
 func (c *verifyCommand) complete(ctx context.Context, out output) error {
 	if url := baseURL(c.Listen); url != "" && len(c.URL) == 0 {
 		c.URL = []string{url}

@@ -14,7 +14,7 @@ var (
 
 const maxName = 100
 
-// checkKindName says what is wrong with the name of a kind, or nothing.
+// checkKindName returns the mistake in the name of a kind; empty when there is none.
 func checkKindName(name string) string {
 	if len(name) > maxName || !kindName.MatchString(name) {
 		return "the name of a kind has at most 100 small letters and digits, in parts joined by . _ or -"

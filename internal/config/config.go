@@ -1,8 +1,9 @@
-// Package config reads the file of kinds: YAML, strictly, with defaults, checked as a whole before anything starts. It
-// reads no environment and no flags. It imports payload (schemas), nearest, selector, localtx/sqltext (the SQL of kinds) and txn.
+// Package config reads the YAML file of kinds and topics. It is strict, fills in defaults, and checks the whole file before anything
+// starts. It reads no environment and no flags. It imports payload (schemas), nearest, selector, localtx/sqltext (the SQL of
+// kinds) and txn.
 //
-// Every mistake is told, not only the first, each with its line and column. What the contract has and this version has
-// not is refused by name rather than ignored.
+// It reports all mistakes, each with line and column. It refuses fields that only later versions support, instead of ignoring
+// them.
 package config
 
 import (
@@ -23,13 +24,13 @@ import (
 // DefaultTimeout bounds a local transaction whose kind sets no timeout.
 const DefaultTimeout = 5 * time.Second
 
-// File is what the configuration says.
+// File is a configuration that was read.
 type File struct {
 	Name   string           // of the file, for errors
 	Kinds  map[string]Kind  // by name; at least one
 	Topics map[string]Topic // by name; those that kinds name, when the file declares none
 
-	Warnings []Problem // what is allowed and is rarely meant, in order
+	Warnings []Problem // things that are allowed and are rarely intended, in the order of the file
 }
 
 // Kind is one entry of kinds, with its defaults filled in: all of a txn.Kind but its selector, and its local transaction.
@@ -39,18 +40,18 @@ type Kind struct {
 	Local    Local
 }
 
-// Local is what a kind's local transaction is: a handler, or SQL.
+// Local is a kind's local transaction: a handler, or SQL.
 type Local struct {
 	Handler string              // name of a handler that is registered in the binary
 	Place   Place               // of that name
 	SQL     []sqltext.Statement // in order; nil when there is a handler
 
-	// PlaceInSQL is where a character of a statement's text stands in the file, or the nearest that can be told: see
+	// PlaceInSQL returns the place in the file of a character of a statement, or the nearest known place; see
 	// sqltext.Locate.
 	PlaceInSQL func(statement, character int) Place
 }
 
-// Place is where something stands in the file, for errors that are found later.
+// Place is a place in the file, for errors that are found later.
 type Place struct {
 	Line, Column int
 	Path         string

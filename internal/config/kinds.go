@@ -30,7 +30,7 @@ const (
 // minResult is the least that a limit of results can be, in bytes.
 const minResult = 1 << 10
 
-// file reads the whole file. Selectors are settled last, because topics may stand behind the kinds.
+// file reads the whole file. It settles selectors last, because the topics may come after the kinds.
 func (r *reader) file() *File {
 	root := r.document()
 	if root == nil {
@@ -74,8 +74,8 @@ func (r *reader) checkDeclared(file *File) {
 	}
 }
 
-// checkOrder refuses an order that no consumer could see: it reads each queue by itself. Messages of all ordered kinds of a
-// topic stand in one line per key, so they need one selector.
+// checkOrder refuses an order that no consumer could see, because a consumer reads each queue by itself. All ordered kinds of a
+// topic share one line per shard key, so they need one selector.
 func (r *reader) checkOrder(file *File) {
 	type choice struct{ kind, text string }
 	first := make(map[string]choice) // by topic
@@ -267,9 +267,9 @@ func (r *reader) sqlProblem(f field, text string, err error) {
 	r.problem(f, "%v", err)
 }
 
-// placeInSQL gives the place in the file of a place in the SQL, where it can be told: the lines of a block are lines of the
-// file, unless it is folded, and then they are not found there; and what is in quotes is, unless it has escapes. Else it is
-// the text's begin, and not exact.
+// placeInSQL returns the place in the file of a place in the SQL. It is exact for the lines of a block, unless the block is folded,
+// because the lines are then others than those of the file; and for text in quotes without escapes. Otherwise it is the
+// beginning of the text, and not exact.
 func (r *reader) placeInSQL(f field, text string, line, column int) (place Place, exact bool) {
 	if block, isBlock := f.node.(*ast.LiteralNode); isBlock {
 		number := block.Start.Position.Line + line

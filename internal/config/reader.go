@@ -19,8 +19,8 @@ import (
 
 const unsupported = "not supported by this version"
 
-// reader walks the YAML tree by hand: a decoder into structs would stop at the first mistake, and could not tell what
-// is unknown from what a later version will know.
+// reader walks the YAML tree by hand, because a decoder into structs would stop at the first mistake, and could not
+// distinguish unknown fields from those of later versions.
 type reader struct {
 	text     string
 	dir      fs.FS
@@ -97,7 +97,7 @@ type entry struct {
 	field
 }
 
-// entries returns what a mapping holds, in the file's order; false after noting that it is none.
+// entries returns the entries of a mapping in the order of the file. It is false after noting that the value is no mapping.
 func (r *reader) entries(f field) ([]entry, bool) {
 	mapping, ok := f.mapping()
 	if !ok {
@@ -144,7 +144,7 @@ func (r *reader) keyProblem(e entry, format string, args ...any) {
 	r.add(line, column, e.path, format, args...)
 }
 
-// fields calls the reader of every entry, and returns which there were. Those without a reader are mistakes.
+// fields calls the reader of each entry, and returns the names that it saw. An entry without a reader is a mistake.
 func (r *reader) fields(entries []entry, readers map[string]func(field)) map[string]bool {
 	seen := make(map[string]bool)
 	for _, e := range entries {
@@ -178,7 +178,7 @@ func (r *reader) string(f field) string {
 	return text
 }
 
-// checked returns a text that meets the check, which says what is wrong otherwise.
+// checked returns a text, after noting the mistake that check finds in it.
 func (r *reader) checked(f field, check func(string) string) string {
 	text := r.string(f)
 	if text == "" {

@@ -35,7 +35,7 @@ func (r *reader) selector(f field) selector.Spec {
 	return spec
 }
 
-// spec reads one mapping; on_change belongs to the outermost only. It is false when nothing can be said of the options.
+// spec reads one mapping; on_change belongs to the outermost only. It is false when the options cannot be judged.
 // The type comes first: the fields of an unknown one are not looked at.
 func (r *reader) spec(f field, outermost bool) (selector.Spec, bool) {
 	entries, ok := r.entries(f)
@@ -62,7 +62,7 @@ func (r *reader) spec(f field, outermost bool) (selector.Spec, bool) {
 		entries = slices.DeleteFunc(entries, func(e entry) bool { return known[e.name] == nil })
 	case spec.Type == selector.TypeLanes:
 		spec.Lanes = new(selector.Lanes)
-		known["by"] = func(f field) { spec.Lanes.By = cmp.Or(r.string(f), "selector_arg") } // anything: it was told already
+		known["by"] = func(f field) { spec.Lanes.By = cmp.Or(r.string(f), "selector_arg") } // any value will do: the mistake is noted already
 		known["lanes"] = func(f field) { spec.Lanes.Lanes = r.lanes(f) }
 		known["within"] = func(f field) { spec.Lanes.Within = r.within(f) }
 	case !exists:
@@ -148,7 +148,7 @@ func (r *reader) number(f field) float64 {
 	return 0
 }
 
-// options returns how the selector reads what its mapping holds beside the known fields; nil when that is nothing.
+// options returns the decoder of all fields of the mapping that are not known; nil when there are none.
 func (r *reader) options(f field, known map[string]func(field)) selector.Decode {
 	var values []*ast.MappingValueNode
 	mapping, _ := f.mapping()
@@ -181,8 +181,8 @@ func (p plain) Visit(node ast.Node) ast.Visitor {
 	return p
 }
 
-// option notes what a selector says of its options, unless something was noted at that place before: then this is the
-// same mistake, seen from elsewhere.
+// option notes a mistake that the selector found in its options, unless a mistake at that place is noted already, because
+// both are then the same.
 func (r *reader) option(f field, wrong *selector.OptionError, before int) {
 	path, line, column := r.locate(f, wrong.Pointer)
 	message := wrong.Err.Error()
@@ -229,7 +229,7 @@ func (r *reader) locate(f field, pointer string) (path string, line, column int)
 	return f.path, line, column
 }
 
-// step goes to a member or an element, and returns the node that its place is told by.
+// step goes to a member or an element, and returns the node whose place stands for it.
 func step(f field, token string) (next field, key ast.Node, ok bool) {
 	if mapping, isMapping := f.mapping(); isMapping {
 		for iter := mapping.MapRange(); iter.Next(); {

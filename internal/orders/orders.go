@@ -15,8 +15,8 @@ import (
 	"github.com/txsvc/txsvc"
 )
 
-// Order is the payload; order.json says what it may be. Amounts are in minor units of the currency (cents). The payload may hold more; what is not named
-// here is for the consumers of the message.
+// Order is the payload; order.json is its schema. Amounts are in minor units of the currency (cents). The payload may have further
+// members, which are for the consumers of the message.
 type Order struct {
 	Customer  string `json:"customer"`
 	Currency  string `json:"currency"`  // ISO 4217, three capital letters
@@ -59,8 +59,8 @@ type result struct {
 	Items      int    `json:"items"`
 }
 
-// Handler stores orders. What the payload may be is checked before anything is done (400, see Schema), and what only the
-// database knows, that a reference is used once, by the tables' constraints (422).
+// Handler stores orders. The schema refuses wrong payloads before anything is done (400). The tables' constraints refuse a
+// reference that is used already, because only the database knows it (422).
 type Handler struct{}
 
 var _ txsvc.SchemaHandler = Handler{}

@@ -14,7 +14,7 @@ import (
 //go:embed order.json
 var schema []byte
 
-// Schema is what the handler takes as a payload: order.json. The schema refuses what the tables' constraints would refuse.
+// Schema is order.json. It refuses all that the tables' constraints would refuse, except a reference that is used already.
 func (Handler) Schema() txsvc.Schema { return txsvc.Schema{JSON: schema, Parse: parse} }
 
 // parse reads an order. It is true only for orders that the schema allows, because finding all that is wrong with others is
