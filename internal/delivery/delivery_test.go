@@ -352,5 +352,9 @@ func TestPending(t *testing.T) {
 		time.Sleep(gaugesEvery)
 		synctest.Wait()
 		want(0, 0, 0, 0)
+		w.counts(txn.Pending{}, errors.New("away")) // something may have come since
+		time.Sleep(gaugesEvery)
+		synctest.Wait()
+		want(gaugesEvery.Seconds(), 1)
 	})
 }

@@ -41,6 +41,7 @@ func TestSettled(t *testing.T) {
 		"stopped broker: asked before it woke, answered after": {[][2]int{{1001, 31_000}}, 1000, 31_000 + wait - 1, false},
 		"stopped broker: its time has passed":                  {[][2]int{{1001, 31_000}}, 1000, 31_000 + wait, true},
 		"a later answer does not undo an earlier one":          {[][2]int{{1001, 1002}, {9000, 9001}}, 1000, 1002 + wait, true},
+		"an older one is answered later":                       {[][2]int{{1001, 1002}, {900, 1003}}, 1000, 1003 + wait, true},
 		"answered in the future":                               {[][2]int{{1001, 1002}}, 1000, 900, false},
 	} {
 		t.Run(name, func(t *testing.T) {

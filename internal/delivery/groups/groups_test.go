@@ -16,7 +16,7 @@ import (
 // brokers are fake: which answer, and which store what they are sent.
 type brokers struct{ silent, full map[string]bool }
 
-func (b brokers) Brokers() []string            { return []string{"a", "b", "c"} }
+func (b brokers) Brokers() []string            { return []string{"a", "b", "c", "d"} }
 func (b brokers) Answering(broker string) bool { return !b.silent[broker] }
 func (b brokers) Stores(broker string) bool    { return !b.full[broker] }
 
@@ -67,16 +67,16 @@ func TestBackOffGrows(t *testing.T) {
 }
 
 func TestGateKeepsFromBrokers(t *testing.T) {
-	b := brokers{silent: map[string]bool{"a": true}, full: map[string]bool{"b": true}}
+	b := brokers{silent: map[string]bool{"b": true}, full: map[string]bool{"c": true}}
 	g := NewGate(b, b, txn.DefaultTiming())
-	if diff := cmp.Diff([]string{"c"}, g.Brokers("t")); diff != "" {
+	if diff := cmp.Diff([]string{"a", "d"}, g.Brokers("t")); diff != "" {
 		t.Errorf("brokers that can be sent to (-want +got):\n%s", diff)
 	}
-	g.BackOff(txn.Group{Broker: "c", Topic: "t"}, false)
-	if got := g.Brokers("t"); len(got) > 0 {
-		t.Errorf("got brokers %v, want none", got)
+	g.BackOff(txn.Group{Broker: "d", Topic: "t"}, false)
+	if diff := cmp.Diff([]string{"a"}, g.Brokers("t")); diff != "" {
+		t.Errorf("brokers while one is paused for the topic (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"c"}, g.Brokers("other")); diff != "" {
+	if diff := cmp.Diff([]string{"a", "d"}, g.Brokers("other")); diff != "" {
 		t.Errorf("brokers for another topic (-want +got):\n%s", diff)
 	}
 }

@@ -153,6 +153,7 @@ func TestDeliver(t *testing.T) {
 			[]string{"end 1", "end 3", "give 2 back", "send 4", "send 5"}},
 		"one that is not sent holds up its line": {"2", [][]txn.Claim{line("k", "1+", "2+"), line("m", "3+")}, []string{"m"},
 			[]string{"send 1 2 3"}},
+		"also when the last was": {"1", [][]txn.Claim{line("k", "1+", "2+")}, nil, []string{"send 1 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{stuck: map[string]bool{tc.stuck: true}}
@@ -242,6 +243,24 @@ func TestStep(t *testing.T) {
 				t.Errorf("what it did (-want +got):\n%s", cmp.Diff(tc.log, log))
 			}
 		})
+	}
+}
+
+// TestMarksThatAreNotWritten: nothing more is claimed, because those behind would not be found to be next.
+func TestMarksThatAreNotWritten(t *testing.T) {
+	w := &world{lines: make(map[string][]txn.Claim), flushErr: errors.New("away")}
+	log := run(t, w, func(l *Lines) {
+		for i := range linesAtOnce + 1 {
+			key := fmt.Sprint(i)
+			w.lines[key] = line(key, key+"+")
+			l.mu.Lock()
+			l.topic("t").know(key)
+			l.mu.Unlock()
+		}
+		l.Wake("t", "0")
+	})
+	if len(w.lines) != 1 || log[len(log)-1] != "flush" {
+		t.Errorf("%d lines are left, and it did %.300q last; want one, and nothing after the flush", len(w.lines), log[len(log)-1])
 	}
 }
 

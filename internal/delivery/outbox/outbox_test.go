@@ -251,6 +251,17 @@ func TestLateLeases(t *testing.T) {
 	})
 }
 
+// TestALateMessageStopsItsLine: also when the one behind it has a lease that ends later.
+func TestALateMessageStopsItsLine(t *testing.T) {
+	w := &world{sizes: map[string]int{"1": batchBytes}}
+	all := claims("1/k", "2/k", "3/m")
+	all[0].Lease.WriteBefore = time.Now().Add(-time.Second)
+	w.outbox().Send(t.Context(), all)
+	if diff := cmp.Diff([]string{"give 1 back: <nil>", "give 2 back: <nil>", "send 3 to a:1", "reopen", "mark all 3"}, w.log); diff != "" {
+		t.Errorf("what it did (-want +got):\n%s", diff)
+	}
+}
+
 // TestBatches: they are bounded in bytes and in messages, and keep the order of each queue; queues do not wait for one another.
 func TestBatches(t *testing.T) {
 	w := &world{sizes: map[string]int{"big": batchBytes, "half": batchBytes / 2, "other half": batchBytes / 2}}
