@@ -69,6 +69,9 @@ func TestProbesSettle(t *testing.T) {
 		if took := time.Since(start); took > timing.Quiet()+3*timing.ProbeEvery {
 			t.Errorf("it took %s until what came before the start was settled", took)
 		}
+		if wait, _ := e.Settled("broker-a", "t", time.Now()); wait == 0 {
+			t.Error("what comes now is settled at once")
+		}
 		if wait, _ := e.Settled("broker-b", "t", start); wait == 0 || e.Answering("broker-b") || !e.Answering("broker-a") {
 			t.Error("the broker that never answers has settled something, or is taken to answer")
 		}
@@ -108,6 +111,30 @@ func TestFollowIndexes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnIndexThatDidNotTell is looked at now and then, also when nobody asks, so that it is noticed when it tells again.
+func TestAnIndexThatDidNotTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, c := New(timing), &cluster{reachErr: &txn.SendError{Outcome: txn.Unsent, Reason: txn.ReasonNotTold}}
+		p := c.prober(e)
+		e.Settled("broker-a", "t", time.Now())
+		p.FollowIndexes(t.Context())
+		if e.Indexed("broker-a") || len(e.Degraded()) != 1 {
+			t.Error("the index is believed although the broker does not tell")
+		}
+		c.reach, c.reachErr = txn.ReachIndex, nil
+		time.Sleep(timing.IndexWanted)
+		p.FollowIndexes(t.Context())
+		if e.Indexed("broker-a") {
+			t.Error("looked at although nobody asks and little time has passed")
+		}
+		time.Sleep(lookAgainEvery)
+		p.FollowIndexes(t.Context())
+		if !e.Indexed("broker-a") || len(e.Degraded()) > 0 {
+			t.Error("it was not noticed that the index tells again")
+		}
+	})
 }
 
 // TestNobodyAsks: then no index probe is sent.
