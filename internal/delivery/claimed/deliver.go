@@ -70,6 +70,7 @@ type Deliverer struct {
 	ports    Ports
 	timing   txn.Timing
 	copies   copies
+	goals    goals
 	recounts *Recounts
 	metrics  *txn.Metrics
 	log      *slog.Logger
@@ -124,8 +125,10 @@ func (d *Deliverer) Look(ctx context.Context, c txn.Claim, path string) (visible
 // settled says whether what earlier holders sent is executed and can be found, or is dropped; if not, the lease is given
 // back. indexed says that the index tells; otherwise the queue has to be read.
 func (d *Deliverer) settled(ctx context.Context, c txn.Claim) (indexed, settled bool) {
-	wait, indexed := d.ports.Evidence.Settled(c.Half.Broker, c.Message.Topic, c.FreeSince.Add(-d.timing.Quiet()))
+	goal := d.goals.of(c, c.FreeSince.Add(-d.timing.Quiet()))
+	wait, indexed := d.ports.Evidence.Settled(c.Half.Broker, c.Message.Topic, goal)
 	if wait > 0 {
+		d.goals.remember(c, goal)
 		d.postpone(ctx, c, wait, "waiting until what was sent before is executed by the broker and in its index, or dropped")
 	}
 	return indexed, wait == 0
