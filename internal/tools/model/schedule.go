@@ -79,6 +79,10 @@ func explore(seed uint64, traced bool, mutated mutant) Result {
 	w := world.New(seed, traced)
 	roll := w.Roll("schedule", "", "")
 	m := &model{w: w, roll: roll, timing: timing(), kinds: kinds(), judge: newJudge(w), mutant: mutated}
+	if roll.Chance(.1) {
+		m.timing = txn.DefaultTiming()
+		m.timing.BusyPause = 1
+	}
 	faults := []float64{0, .02, .1, .3}[roll.Below(4)]
 	brokers := []string{"a", "b"}[:1+roll.Below(2)]
 	m.cluster = broker.New(w, broker.Config{
