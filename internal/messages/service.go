@@ -131,7 +131,7 @@ func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 		receipt.Status, receipt.Advice = statusAccepted, adviceOneWay
 		err = s.oneWay(list)
 	default:
-		err = s.sync(context.WithoutCancel(ctx), d, &r, receipt, list, by.Add(budget.Half)) // what is written cannot be taken back
+		err = s.sync(ctx, d, &r, receipt, list, by.Add(budget.Half))
 	}
 	if err != nil {
 		return nil, err
@@ -215,6 +215,8 @@ func (m *Message) payload() []byte {
 // sync waits for the broker's answer. When the queue cannot take the messages, the topic is looked at again, and if its
 // queues have changed the messages go to the one that the key has now: once.
 func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, receipt *Receipt, list []txn.Message, by time.Time) error {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), by) // what is written cannot be taken back
+	defer cancel()
 	var status txn.SendStatus
 	route, err := txn.SendRouted(receipt.Route, func(route txn.Route) (err error) {
 		if route.Queue != list[0].Queue {

@@ -119,17 +119,6 @@ const (
 	ResolutionDelivered
 )
 
-// Verdict is the former name of Resolution, which goes when its last users have.
-type Verdict = Resolution
-
-// The former names of the resolutions.
-const (
-	VerdictUndecided = ResolutionUndecided
-	VerdictRollback  = ResolutionRollback
-	VerdictCommit    = ResolutionCommit
-	VerdictDelivered = ResolutionDelivered
-)
-
 // Claim is a committed row whose message is not known to be visible, with the lease to deliver it.
 type Claim struct {
 	Lease     Lease
