@@ -41,7 +41,7 @@ var (
 		"1 while what is pending cannot be read from the database, else 0.", nil, nil)
 )
 
-// gaugesEvery is how often what is pending is counted.
+// gaugesEvery is the time between two counts of pending messages.
 const gaugesEvery = 5 * time.Second
 
 func newPending(rows Pending, brokers brokers, evidence answering, timing txn.Timing, log *slog.Logger) *pending {
@@ -106,8 +106,8 @@ func (m *pending) noteSilent(ctx context.Context) {
 	}
 }
 
-// measureAll measures every gaugesEvery, and at most a twentieth of the time, because a large backlog takes long to count.
-// After a failure it does not wait so long, so that what is pending is soon known again.
+// measureAll measures every gaugesEvery, and at most a twentieth of the time, because a large backlog takes long to
+// count. After a failure it waits less, so that the counts are soon known again.
 func (m *pending) measureAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()

@@ -11,7 +11,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Ports are what deliveries use. All but Evidence are required; one object may stand for several.
+// Ports are what deliveries use. All but Evidence are required; one object may implement several.
 type Ports struct {
 	// Of PostgreSQL.
 	Decisions Decisions
@@ -27,7 +27,7 @@ type Ports struct {
 	Copies claimed.Index
 	// Queues knows what became of queues.
 	Queues Queues
-	// Evidence stands for the evidence that is gathered, when it is not nil: for tests.
+	// Evidence, when it is not nil, replaces the gathered evidence in tests.
 	Evidence claimed.Evidence
 }
 
@@ -41,7 +41,7 @@ type Decisions interface {
 
 // HalfClaims leases rows that have a half message.
 type HalfClaims interface {
-	// ClaimDue leases rows of the given brokers that stand in no line, and that nobody works on.
+	// ClaimDue leases rows of the given brokers that belong to no line and have no lease.
 	ClaimDue(ctx context.Context, brokers []string, limit int) ([]txn.Claim, error)
 	// ClaimOne leases the row of the half message, unless somebody works on it or on one before it in its line.
 	ClaimOne(ctx context.Context, id, uniqKey string) (txn.Claim, bool, error)
@@ -57,7 +57,7 @@ type Waiting interface {
 	Listen(ctx context.Context, woken func())
 }
 
-// Pending measures what is committed and not known to be visible.
+// Pending counts committed messages that are not known to be visible.
 type Pending interface {
 	// Pending counts it.
 	Pending(ctx context.Context) (txn.Pending, error)

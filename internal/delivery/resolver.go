@@ -22,7 +22,7 @@ type deliverer interface {
 	Rollback(ctx context.Context, h txn.Half)
 }
 
-// resolver delivers rows with half messages that stand in no line. Only one goroutine at a time may use it.
+// resolver delivers rows with half messages that belong to no line. Only one goroutine at a time may use it.
 type resolver struct {
 	claims  HalfClaims
 	brokers brokers

@@ -25,14 +25,14 @@ const (
 	probesKept = 128
 )
 
-// Evidence holds what is known of all brokers. A Prober fills it. It is safe for concurrent use.
+// Evidence has the evidence of all brokers. A Prober fills it. It is safe for concurrent use.
 type Evidence struct {
 	timing  *txn.Timing
 	mu      sync.Mutex
 	brokers map[string]*broker
 }
 
-// broker is what is known of one broker; the mutex of Evidence guards it.
+// broker has the evidence of one broker; the mutex of Evidence guards it.
 type broker struct {
 	timing *txn.Timing
 	asked  time.Time // when the broker was probed for the first time

@@ -10,7 +10,7 @@ import (
 const (
 	// indexProbesKept bounds how many index probes are looked for at once.
 	indexProbesKept = 64
-	// lookAgainEvery is how often an index that did not tell is looked at when nobody asks.
+	// lookAgainEvery is the time between two looks at an index that failed to answer, when nobody asks.
 	lookAgainEvery = 20 * time.Second
 )
 

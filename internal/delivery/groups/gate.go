@@ -21,7 +21,7 @@ type Evidence interface {
 type Brokers interface {
 	// Brokers returns their names.
 	Brokers() []string
-	// Stores is false while a broker is known not to store what it is sent, or not as safely as it was told to.
+	// Stores is false while a broker is known not to store messages, or to store them less safely than configured.
 	Stores(broker string) bool
 }
 
@@ -45,7 +45,7 @@ func NewGate(evidence Evidence, brokers Brokers, timing txn.Timing) *Gate {
 	return &Gate{evidence: evidence, brokers: brokers, timing: timing, paused: make(map[txn.Group]*pause)}
 }
 
-// IsOpen says whether the broker answers and stores what it is sent, and the topic on it is not paused.
+// IsOpen reports whether the broker answers and stores messages, and the topic on it is not paused.
 func (g *Gate) IsOpen(name txn.Group) bool {
 	if !g.evidence.Answering(name.Broker) || !g.brokers.Stores(name.Broker) {
 		return false

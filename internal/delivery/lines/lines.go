@@ -78,7 +78,7 @@ type Lines struct {
 	topics map[string]*topic
 }
 
-// topic is what is known of the lines of one topic; the mutex guards it.
+// topic has the known lines of one topic; the mutex guards it.
 type topic struct {
 	keys  map[string]struct{} // shard keys of lines that have something
 	look  bool                // other lines may have something: all are to be looked at
@@ -108,13 +108,13 @@ func (l *Lines) Look(topic string) {
 	l.runner.Wake(topic)
 }
 
-// Run delivers what stands in lines until ctx is done. What is being delivered then is finished.
+// Run delivers the rows of lines until ctx is done. Deliveries that have begun then are finished.
 func (l *Lines) Run(ctx context.Context) { l.runner.Run(ctx) }
 
 // Idle says that nothing is being delivered.
 func (l *Lines) Idle() bool { return l.runner.Idle() }
 
-// topic returns what is known of the topic's lines; the caller holds the mutex.
+// topic returns the known lines of the topic; the caller holds the mutex.
 func (l *Lines) topic(name string) *topic {
 	t := l.topics[name]
 	if t == nil {
@@ -147,7 +147,7 @@ func (t *topic) take() (keys []string) {
 
 func (t *topic) more() bool { return t.look || len(t.keys) > 0 }
 
-// forget drops what is known of the topic's lines: the next look finds them again.
+// forget drops the known lines of the topic. The next look finds them again.
 func (l *Lines) forget(topic string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 
 // Claims leases rows.
 type Claims interface {
-	// ClaimOutbox leases rows without a half message that stand in no line, longest waiting first.
+	// ClaimOutbox leases rows without a half message that belong to no line, longest waiting first.
 	ClaimOutbox(ctx context.Context, broker, topic string, limit int) ([]txn.Claim, error)
 }
 
@@ -61,7 +61,7 @@ type Gate interface {
 	Reopen(name txn.Group)
 }
 
-// Claimed does what is to be done for single claimed rows.
+// Claimed works on single claimed rows.
 type Claimed interface {
 	// Look finds out whether an earlier holder has made the message visible. When that is not known, it gives the lease back.
 	Look(ctx context.Context, c txn.Claim, path string) (visible, known bool)

@@ -76,7 +76,7 @@ func (s *sending) unsent(ctx context.Context) (unsent []txn.Claim) {
 	return unsent
 }
 
-// stop keeps what is behind an ordered claim in its line from being sent.
+// stop holds back the rows behind an ordered claim in its line.
 func (s *sending) stop(c txn.Claim) {
 	if c.Ordered {
 		s.stopped[c.Message.ShardKey] = true
@@ -119,7 +119,7 @@ func (s *sending) send(ctx context.Context, claims []txn.Claim) {
 	switch {
 	case err == nil:
 		s.done(claims)
-	case txn.IsRefusedForGood(err) && len(claims) > 1: // one of them is what the broker never takes
+	case txn.IsRefusedForGood(err) && len(claims) > 1: // the broker never takes one of them
 		s.send(ctx, claims[:len(claims)/2])
 		s.send(ctx, claims[len(claims)/2:])
 	case txn.IsRefusedForGood(err):
@@ -132,7 +132,7 @@ func (s *sending) send(ctx context.Context, claims []txn.Claim) {
 	}
 }
 
-// sendable gives back what is not to be sent any more, and returns the rest.
+// sendable gives back claims that must not be sent any more, and returns the others.
 func (s *sending) sendable(ctx context.Context, claims []txn.Claim) (rest []txn.Claim) {
 	if len(claims) > 0 && (s.halted != nil || isLate(claims)) {
 		s.giveBack(ctx, claims)
