@@ -57,3 +57,28 @@ func TestValidate(t *testing.T) {
 		})
 	}
 }
+
+// parserSchema takes {} without a check, and refuses all else.
+type parserSchema struct{ checks int }
+
+func (*parserSchema) Parse(payload json.RawMessage) (any, bool) { return 7, string(payload) == `{}` }
+
+func (s *parserSchema) Validate(json.RawMessage) []FieldError {
+	s.checks++
+	return []FieldError{{Message: "is wrong"}}
+}
+
+func (*parserSchema) Document() json.RawMessage { return nil }
+
+// TestParsedPayloadIsHandedOn: the local transaction gets a payload as the schema parsed it, and the payload is read once.
+func TestParsedPayloadIsHandedOn(t *testing.T) {
+	schema := &parserSchema{}
+	r := Request{ID: "tx-1", ShardKey: "k", Payload: json.RawMessage(`{}`)}
+	if err := r.validate(&Kind{Schema: schema}); err != nil || r.Parsed != 7 || schema.checks != 0 {
+		t.Errorf("got %v, %v after %d checks, want what was parsed, unchecked", r.Parsed, err, schema.checks)
+	}
+	r = Request{ID: "tx-1", ShardKey: "k", Payload: json.RawMessage(`[]`)}
+	if err := r.validate(&Kind{Schema: schema}); CodeOf(err) != CodeInvalidRequest || r.Parsed != nil || schema.checks != 1 {
+		t.Errorf("got %v, %v after %d checks, want a refusal by the schema", r.Parsed, err, schema.checks)
+	}
+}
