@@ -149,10 +149,8 @@ type Transaction struct {
 	DeliveredAt    time.Time // zero until delivered
 	ExpiresAt      time.Time // zero unless prepared
 	Ordered        bool      // its message waits for those before it
-	// What keeps a pending message from becoming visible; empty when nothing does that is known. Parked: it is not tried again
-	// until an operator asks for it.
-	Trouble string
-	Parked  bool
+	Trouble        string    // why a pending message is not visible yet; empty while nothing is known to keep it back
+	Parked         bool      // its delivery is not tried again until an operator asks for it
 
 	Fingerprint Fingerprint // of the request; empty on an abandoned row
 	// Abandoned is true for a row that only fences half messages of attempts that never committed: a new attempt with the
