@@ -54,14 +54,13 @@ type failureJSON struct {
 	Rejection *rejectionJSON `json:"rejection"`
 }
 
-// rejectionJSON is what PostgreSQL told of a refusal. The constraint names a rule of the schema, not a value.
+// rejectionJSON is PostgreSQL's refusal. The constraint is the name of a rule of the schema, not a value.
 type rejectionJSON struct {
 	SQLState   optional `json:"sqlstate"`
 	Constraint optional `json:"constraint"`
 }
 
-// Codes that are no answers to a request of their own: of transactions whose attempts never committed, and of those whose
-// message is not visible yet.
+// Codes that only occur inside a transaction: of attempts that never committed, and of messages that are not visible yet.
 const (
 	codeAbandoned      txn.Code = "abandoned"
 	codeDelayed        txn.Code = "delayed"
@@ -92,7 +91,7 @@ func (i *instant) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return enc.WriteValue(t.UTC().AppendFormat(enc.AvailableBuffer(), `"2006-01-02T15:04:05.000000Z"`))
 }
 
-// encodable returns the transaction as clients see it.
+// encodable returns the transaction in the form that clients see.
 func encodable(t *txn.Transaction) *transactionJSON {
 	out := &transactionJSON{
 		ID: t.ID, Kind: optional(t.Kind), State: t.State, Delivery: t.Delivery, ShardKey: optional(t.ShardKey),
@@ -147,8 +146,8 @@ func writeSubmitted(w http.ResponseWriter, t *txn.Transaction) error {
 	return writeTransaction(w, status, t)
 }
 
-// writeTransaction answers whatever the result is: the encoder takes no more than 10,000 levels, and a result that is deeper
-// is put into the answer as PostgreSQL gave it.
+// writeTransaction answers with any result. The encoder accepts no more than 10,000 levels, so a deeper result is put into the
+// answer as PostgreSQL gave it.
 func writeTransaction(w http.ResponseWriter, status int, t *txn.Transaction) error {
 	out := encodable(t)
 	err := writeJSON(w, status, typeJSON, out)
@@ -160,7 +159,7 @@ func writeTransaction(w http.ResponseWriter, status int, t *txn.Transaction) err
 	if encodeErr != nil {
 		return err
 	}
-	// The quotes of a name do not stand unescaped in any text before it.
+	// No text before the name can hold its quotes unescaped.
 	before, after, _ := bytes.Cut(rest, []byte(`"result":null`))
 	write(w, status, typeJSON, slices.Concat(before, []byte(`"result":`), bytes.ToValidUTF8(t.Result, []byte("\ufffd")), after))
 	return nil
@@ -204,7 +203,7 @@ func encodeKinds(kinds []*txn.Kind) ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// The media types of answers, as header values that are shared: nobody changes them.
+// The media types of answers, as header values. They are shared, and must not be changed.
 var (
 	typeJSON    = []string{"application/json"}
 	typeProblem = []string{"application/problem+json"}
@@ -213,26 +212,26 @@ var (
 	noStore     = []string{"no-store"}
 )
 
-// setCommon sets what every answer carries: it is current, and what it says it is.
+// setCommon sets the headers of every answer: no cache may store it, and no browser may guess its type.
 func setCommon(header http.Header) {
 	header["X-Content-Type-Options"] = noSniff
 	header["Cache-Control"] = noStore
 }
 
-// setReplayed says that the answer repeats an earlier one. The body says so too, but for a rejection's.
+// setReplayed says that the answer repeats an earlier one. Bodies say so too, except those of rejections.
 func setReplayed(header http.Header) { header.Set("Idempotency-Replayed", "true") }
 
-// buffers are reused: an answer is encoded before its first byte is sent.
+// buffers hold answers while they are encoded, before the first byte is sent. They are reused.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// maxKeptBuffer bounds what is kept for reuse, in bytes.
+// maxKeptBuffer is the largest buffer that is retained for reuse, in bytes.
 const maxKeptBuffer = 64 << 10
 
-// lenient lets an answer be encoded whatever a database or a local transaction has put into it: to refuse it here would
-// hide what became of a transaction.
+// lenient encodes everything that a database or a local transaction has put into an answer, because a refusal here would hide the
+// transaction's outcome.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// writeJSON encodes v, and only then answers.
+// writeJSON encodes v before it answers.
 func writeJSON(w http.ResponseWriter, status int, contentType []string, v any) error {
 	buffer := buffers.Get().(*bytes.Buffer) //nolint:forcetypeassert // the pool holds nothing else
 	buffer.Reset()
@@ -248,7 +247,7 @@ func writeJSON(w http.ResponseWriter, status int, contentType []string, v any) e
 	return nil
 }
 
-// write answers. An error of Write is the client's having gone: nobody is left to be told.
+// write answers. It ignores an error of Write, because the client is gone then.
 func write(w http.ResponseWriter, status int, contentType []string, body []byte) {
 	header := w.Header()
 	setCommon(header)

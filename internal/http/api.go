@@ -16,7 +16,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Transactions runs and finds transactions; txn.Service does.
+// Transactions runs and finds transactions; txn.Service implements it.
 type Transactions interface {
 	// Submit runs one transaction. Errors that are not *txn.Error are answered as internal.
 	Submit(ctx context.Context, r txn.Request) (*txn.Transaction, error)
@@ -26,7 +26,7 @@ type Transactions interface {
 	Redeliver(ctx context.Context, id string) (*txn.Transaction, error)
 }
 
-// Routes tells where messages go; routing.Router does. Errors are *txn.Error.
+// Routes says where messages go; routing.Router implements it. Errors are *txn.Error.
 type Routes interface {
 	// Preview says where a message would go now, without sending one.
 	Preview(ctx context.Context, q txn.RouteQuery) (txn.RoutePreview, error)
@@ -34,23 +34,23 @@ type Routes interface {
 	TopicQueues(ctx context.Context, topic string) (txn.TopicQueues, error)
 }
 
-// Readiness tells whether what the service depends on can be used now.
+// Readiness says whether the service's dependencies can be used now.
 type Readiness interface {
 	// Ready checks every dependency and returns before ctx ends.
 	Ready(ctx context.Context) []Check
 }
 
-// Check is the state of one dependency. Detail is shown to anybody who asks: it names what is missing, e.g. a topic, and
-// holds no secret.
+// Check is the state of one dependency. Everybody may see Detail: it names the missing thing, such as a topic, and holds no
+// secret.
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	// Degrades: it is not OK, and requests can be served all the same, but for some.
+	// Degrades: the dependency is not OK, but most requests can be served all the same.
 	Degrades bool `json:"-"`
 }
 
-// Config is what the API is made of. All of it is required, but for what says otherwise.
+// Config has the parts of the API. All of them are required, unless their comment says otherwise.
 type Config struct {
 	Transactions Transactions
 	Routes       Routes
@@ -63,8 +63,8 @@ type Config struct {
 	Registerer   prometheus.Registerer
 	Log          *slog.Logger
 	Hosts        Hosts // the names that requests may be addressed to; zero: all
-	// Stopping is closed when the service is about to stop: it is not ready any more, and each answer ends its connection, so
-	// that clients make no request on one that is about to be closed. Nil: never.
+	// Stopping is closed when the service is about to stop. Then it is not ready any more, and each answer ends its connection, so
+	// that clients send no further request on it. Nil: never.
 	Stopping <-chan struct{}
 }
 
@@ -75,14 +75,14 @@ type api struct {
 	duration *prometheus.HistogramVec
 	routes   chi.Routes
 	bodies   bodies
-	// document is what is served as /openapi.yaml. It is made when it is asked for first.
+	// document is served as /openapi.yaml. The first request for it makes it.
 	document func() ([]byte, error)
-	// resultLimits is how many bytes results of a kind may have.
+	// resultLimits are the largest results of the kinds, in bytes.
 	resultLimits map[string]int
 }
 
-// New returns the handler of the whole API. It fails when a kind's path cannot be served; it panics when its metric is
-// registered already, as prometheus.MustRegister does.
+// New returns the handler of the whole API. It fails when a kind's path cannot be served. It panics when its metric is registered
+// already, as prometheus.MustRegister does.
 func New(config Config) (http.Handler, error) {
 	kinds, err := encodeKinds(config.Kinds)
 	if err != nil {
@@ -101,8 +101,8 @@ func New(config Config) (http.Handler, error) {
 	return router, a.route(router)
 }
 
-// route declares every route. A kind with a path of its own has an endpoint there that does what POST /v1/transactions
-// does. A route that is not in openapi.yaml, or the other way round, fails a test.
+// route declares every route. The endpoint at a kind's own path does the same as POST /v1/transactions. A test fails when the
+// routes here and those of openapi.yaml differ.
 func (a *api) route(r chi.Router) error {
 	r.Use(a.observe, a.allowHosts, middleware.GetHead)
 	r.NotFound(a.handle(a.notFound))

@@ -16,24 +16,24 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// maxBody bounds a request's body, in bytes. It leaves room beside the largest payload (txn.MaxMessageSize) for the
+// maxBody is the largest body of a request, in bytes. Besides the largest payload (txn.MaxMessageSize) it leaves room for the
 // arguments that are not sent to the broker.
 const maxBody = 5 << 20
 
-// firstRead bounds what is allocated on the word of a Content-Length alone.
+// firstRead is the most that is allocated because of a Content-Length alone, in bytes.
 const firstRead = 64 << 10
 
-// maxBodies bounds what all requests take beyond the first read of their bodies, and beyond results of the default limit, in
-// bytes. On its way to broker and database each body is copied, so that the process takes several times as much.
+// maxBodies is the most that all requests together may take beyond the first read of their bodies and beyond results of the
+// default limit, in bytes. Each body is copied on its way to broker and database, so the process needs several times as much.
 const maxBodies = 128 << 20
 
-// bodies counts what is bounded by maxBodies.
+// bodies counts the bytes that maxBodies bounds.
 type bodies struct {
 	held   atomic.Int64
 	within time.Duration // a body arrives
 }
 
-// registerBodies tells of them, and of the limit, as metrics.
+// registerBodies exports the bytes and their limit as metrics.
 func registerBodies(reg prometheus.Registerer, b *bodies) {
 	limit := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "txsvc_bodies_bytes_limit", Help: "What the bodies of all requests may take beyond their first 64 KiB each; more are refused as overloaded.",
@@ -44,20 +44,20 @@ func registerBodies(reg prometheus.Registerer, b *bodies) {
 	}, func() float64 { return float64(b.held.Load()) }))
 }
 
-// bodyShare is what one request has of it.
+// bodyShare is the share of one request.
 type bodyShare struct {
 	of   *bodies
 	held int64
 }
 
-// grow tells whether the request may take so many bytes more.
+// grow takes so many bytes more, and returns false when there are not that many.
 func (s *bodyShare) grow(bytes int) bool {
 	s.held += int64(bytes)
 	return s.of.held.Add(int64(bytes)) <= maxBodies
 }
 
-// growByResult is grow for a result, or for the largest that there can be. Those within the default limit are counted by the number
-// of requests only.
+// growByResult is grow for a result, or for the largest possible one. Results within the default limit are bounded by the number
+// of requests alone.
 func (s *bodyShare) growByResult(bytes int) error {
 	if bytes > txn.DefaultResultLimit && !s.grow(bytes) {
 		return errBodies
@@ -65,10 +65,10 @@ func (s *bodyShare) growByResult(bytes int) error {
 	return nil
 }
 
-// free gives everything back.
+// free returns the whole share.
 func (s *bodyShare) free() { s.of.held.Add(-s.held) }
 
-// readBody returns the body of a JSON request. It is not reused: the payload is a part of it, and may outlive the
+// readBody returns the body of a JSON request. Its memory is not reused, because the payload is a part of it and may outlive the
 // request.
 func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte, error) {
 	if err := checkMediaType(r.Header); err != nil {
@@ -99,15 +99,15 @@ func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte,
 	return data, nil
 }
 
-// What is read of a body that is not wanted, in bytes and time.
+// How much is read of a refused body, in bytes and time.
 const (
 	maxDiscarded   = 64 << 20
-	discardTimeout = 30 * time.Second // as much as a body that is wanted has
+	discardTimeout = 30 * time.Second // as long as an accepted body may take
 )
 
-// discardBody reads what a refused request still sends. A client that writes all of its body before it reads would else
-// find its connection reset, and never see the answer. One that waits for leave to send (Expect: 100-continue) gets the
-// answer instead. A body that is larger than all this is left alone: then the connection ends with the answer.
+// discardBody reads the rest of a refused request. Otherwise a client that writes its whole body before it reads would find its
+// connection reset, and never see the answer. A client that waits for permission to send (Expect: 100-continue) gets the answer
+// instead. Of a larger body the rest is not read: the connection ends with the answer.
 func discardBody(w http.ResponseWriter, r *http.Request) {
 	rec, ok := w.(*recorder)
 	waits := r.Header.Get("Expect") != "" && (!ok || !rec.reading)
@@ -116,10 +116,10 @@ func discardBody(w http.ResponseWriter, r *http.Request) {
 	}
 	conn, end := http.NewResponseController(w), time.Now().Add(discardTimeout)
 	_, _ = conn.SetReadDeadline(end), conn.SetWriteDeadline(end.Add(discardTimeout))
-	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded) // what is wrong with it now changes nothing
+	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded) // an error here changes nothing
 }
 
-// errBodies is the answer when there is no room for one more large body.
+// errBodies is the error when there is no room for another large body.
 var errBodies = &txn.Error{
 	Code: txn.CodeOverloaded, Detail: "the bodies and results of the requests in flight are as large as this service takes on", RetryAfter: time.Second,
 }
@@ -132,12 +132,12 @@ func invalidBody(message string, cause error) error {
 	return err
 }
 
-// readAll is io.ReadAll with a hint, which is negative when the length is not known.
+// readAll is io.ReadAll with the expected length, which is negative when it is not known.
 func readAll(body io.Reader, length int64, share *bodyShare) ([]byte, error) {
 	if length < 0 || length > firstRead {
 		length = firstRead
 	}
-	data := make([]byte, 0, length+1) // one more, to see the end without growing
+	data := make([]byte, 0, length+1) // one more byte, to see the end without growing
 	for {
 		n, err := body.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]

@@ -15,14 +15,14 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// maxFieldErrors bounds how much is told of one request.
+// maxFieldErrors is how many errors of one request are reported.
 const maxFieldErrors = 32
 
-// maxKindLength bounds a kind's name, in bytes: it is repeated in answers.
+// maxKindLength is the longest name of a kind, in bytes, because answers repeat it.
 const maxKindLength = 255
 
-// decoder reads one transaction request. It is strict: a field that is unknown, given twice or of another type is an error
-// that names the field, and so is anything after the object. What a value means is checked by the domain.
+// decoder reads one transaction request. It is strict: a field that is unknown, given twice or of another type is an error that
+// names the field, and so is anything after the object. The domain checks what the values mean.
 type decoder struct {
 	data    []byte
 	json    *jsontext.Decoder
@@ -48,7 +48,7 @@ func decodeRequest(data []byte, kind string) (txn.Request, error) {
 	return d.request, nil
 }
 
-// source is a tokenizer that is reused: what it allocates to find names that are given twice is most of its cost.
+// source is a tokenizer. It is reused, because most of its cost is the memory in which it finds names that are given twice.
 type source struct {
 	json   jsontext.Decoder
 	buffer bytes.Buffer
@@ -56,7 +56,7 @@ type source struct {
 
 var sources = sync.Pool{New: func() any { return new(source) }}
 
-// maxKeptBody is the size of bodies, in bytes, up to which a source is reused: larger ones may have made it large.
+// maxKeptBody is the largest body after which a source is reused, in bytes, because larger ones may have made the source large.
 const maxKeptBody = 64 << 10
 
 func (s *source) open(data []byte) *jsontext.Decoder {
@@ -65,7 +65,7 @@ func (s *source) open(data []byte) *jsontext.Decoder {
 	return &s.json
 }
 
-// release lets go of the body, of which size is the length.
+// release drops the body, whose length is size.
 func (s *source) release(size int) {
 	if size <= maxKeptBody {
 		s.open(nil)
@@ -85,7 +85,7 @@ func (d *decoder) addHere(format string, args ...any) {
 // errStop ends the reading of a body whose errors are in d.wrong.
 var errStop = errors.New("stop")
 
-// object reads the whole body: field reads one of its members, name and value.
+// object reads the whole body. field reads one member, name and value.
 func (d *decoder) object(field func() error) error {
 	if kind := d.json.PeekKind(); kind != '{' && kind != 0 {
 		d.add("", "must be a JSON object")
@@ -100,7 +100,7 @@ func (d *decoder) object(field func() error) error {
 	return nil
 }
 
-// each reads an object or an array: read reads one member, name and value, or one element.
+// each reads an object or an array. read reads one member, name and value, or one element.
 func (d *decoder) each(read func() error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (d *decoder) kindName() error {
 	return err
 }
 
-// id refuses an empty id: the client means to be safe to retry, and would not be.
+// id refuses an empty id, because its client would wrongly believe that it can retry safely.
 func (d *decoder) id() error {
 	wrong := len(d.wrong)
 	err := d.string(&d.request.ID)
@@ -188,8 +188,8 @@ func (d *decoder) string(to *string) error {
 	return nil
 }
 
-// raw reads any JSON value whose depth and numbers are within the limits. It keeps the bytes as they were sent: a consumer
-// of the message gets these.
+// raw reads any JSON value whose depth and numbers are within the limits. The bytes stay as they were sent, because consumers of
+// the message get them.
 func (d *decoder) raw(to *json.RawMessage) error {
 	value, err := d.json.ReadValue()
 	if err != nil {
@@ -203,7 +203,7 @@ func (d *decoder) raw(to *json.RawMessage) error {
 	return nil
 }
 
-// argument reads any JSON value, of which null is as good as none.
+// argument reads any JSON value, and takes null for none.
 func (d *decoder) argument(to *json.RawMessage) error {
 	err := d.raw(to)
 	if string(*to) == "null" {
@@ -212,7 +212,7 @@ func (d *decoder) argument(to *json.RawMessage) error {
 	return err
 }
 
-// tag reads the tag. Null is as good as none, here and for keys and properties: many clients write it for what is not set.
+// tag reads the tag. Null means none, here and for keys and properties, because many clients write it for fields that are not set.
 func (d *decoder) tag(to *string) error {
 	if d.json.PeekKind() == 'n' {
 		return d.json.SkipValue()
@@ -268,7 +268,7 @@ func (d *decoder) skip(message string) error {
 	return err
 }
 
-// text returns the text of a JSON string that the decoder has read, and so checked. It may share quoted's memory.
+// text returns the text of a JSON string that the decoder has read and so checked. It may share quoted's memory.
 func text(quoted jsontext.Value) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]
@@ -277,7 +277,7 @@ func text(quoted jsontext.Value) []byte {
 	return unquoted
 }
 
-// syntax notes why the body could not be read, in words that repeat nothing of it.
+// syntax adds why the body could not be read, in words that repeat nothing of the body.
 func (d *decoder) syntax(err error) {
 	if errors.Is(err, errStop) {
 		return

@@ -13,11 +13,12 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// samplePath is the path in openapi.yaml that stands for those of kinds.
+// samplePath is the path in openapi.yaml in whose place the kinds' own paths are served.
 const samplePath = "/v1/orders"
 
-// document is openapi.yaml as an instance serves it: with its own kinds in the place of the sample, each with its path and
-// the schema of its payload. It is OpenAPI 3.1, whose schemas are JSON Schema, as the kinds' are; openapi.yaml is 3.0.
+// document is openapi.yaml as an instance serves it: the sample is replaced by the instance's own kinds, each with its path and the
+// schema of its payload. The result is OpenAPI 3.1, because its schemas are JSON Schema, as those of the kinds are; openapi.yaml
+// is 3.0.
 func document(contract []byte, kinds []*txn.Kind) ([]byte, error) {
 	var doc yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(contract, &doc, yaml.UseOrderedMap()); err != nil {
@@ -52,7 +53,7 @@ func document(contract []byte, kinds []*txn.Kind) ([]byte, error) {
 	return yaml.MarshalWithOptions(doc, yaml.UseLiteralStyleIfMultiline(true))
 }
 
-// operation is the sample's, for a kind.
+// operation adapts the sample's operation to a kind.
 func operation(sample yaml.MapSlice, kind *txn.Kind, request, payload any) yaml.MapSlice {
 	media := yaml.MapSlice{{Key: "schema", Value: request}}
 	if examples, ok := get(payload, "examples").([]any); ok && len(examples) > 0 {
@@ -73,8 +74,8 @@ func ref(schema string) yaml.MapSlice {
 	return yaml.MapSlice{{Key: "$ref", Value: "#/components/schemas/" + schema}}
 }
 
-// payloadSchema is the schema of a kind's payload as a component of the document, or nil: it has none, or one that cannot
-// stand within another document, because of base URIs, anchors, or another draft than that of OpenAPI 3.1.
+// payloadSchema is the schema of a kind's payload as a component of the document. It is nil where the kind has none, or one that
+// cannot be part of another document because of base URIs, anchors, or another draft than that of OpenAPI 3.1.
 func payloadSchema(kind *txn.Kind) any {
 	if kind.Schema == nil {
 		return nil
@@ -93,7 +94,7 @@ func payloadSchema(kind *txn.Kind) any {
 	return root
 }
 
-// embed makes references to the root of a schema references to where it stands.
+// embed changes references to the root of a schema to its place in the document.
 func embed(value any, at string) bool {
 	switch v := value.(type) {
 	case yaml.MapSlice:
@@ -129,7 +130,7 @@ func embed(value any, at string) bool {
 // anyType are the types of JSON.
 var anyType = []any{"null", "boolean", "number", "string", "array", "object"}
 
-// upgrade makes schemas of OpenAPI 3.0 such of 3.1: what may be null says so in its types.
+// upgrade turns schemas of OpenAPI 3.0 into those of 3.1, in which null is one of the types.
 func upgrade(value any) {
 	switch v := value.(type) {
 	case yaml.MapSlice:
@@ -153,7 +154,7 @@ func upgrade(value any) {
 	}
 }
 
-// ordered reads one JSON value, with the members of objects in their order.
+// ordered reads one JSON value, and preserves the order of members.
 func ordered(dec *jsontext.Decoder) (any, error) {
 	token, err := dec.ReadToken()
 	if err != nil {
@@ -211,7 +212,7 @@ func get(value any, key string) any {
 	return nil
 }
 
-// set changes a member that is there.
+// set changes an existing member.
 func set(m yaml.MapSlice, key string, value any) {
 	for i := range m {
 		if m[i].Key == key {

@@ -19,7 +19,7 @@ import (
 // handler answers a request, or returns an error before it has written anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// handle adapts a handler: the one place where errors become answers.
+// handle adapts a handler. It is the only place where errors become answers.
 func (a *api) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
@@ -29,7 +29,7 @@ func (a *api) handle(h handler) http.HandlerFunc {
 	}
 }
 
-// submit runs one transaction: of the named kind, or of the kind that the body names when name is empty.
+// submit runs one transaction of the named kind, or of the kind that the body names when name is empty.
 func (a *api) submit(name string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		share := &bodyShare{of: &a.bodies}
@@ -46,7 +46,7 @@ func (a *api) submit(name string) handler {
 		if err != nil {
 			return err
 		}
-		if err := share.growByResult(a.resultLimits[request.Kind]); err != nil { // afterwards it would be too late to refuse
+		if err := share.growByResult(a.resultLimits[request.Kind]); err != nil { // after the transaction it is too late to refuse
 			return err
 		}
 		request.Traceparent, request.Header = traceparent(r.Header), r.Header.Get
@@ -61,7 +61,7 @@ func (a *api) submit(name string) handler {
 	}
 }
 
-// takeIdempotencyKey lets the header Idempotency-Key give the id, and tells whether only the header did.
+// takeIdempotencyKey takes the id from the header Idempotency-Key, and returns whether only the header gave it.
 func takeIdempotencyKey(r *txn.Request, header http.Header) (bool, error) {
 	keys, given := header["Idempotency-Key"]
 	if !given {
@@ -85,8 +85,8 @@ func takeIdempotencyKey(r *txn.Request, header http.Header) (bool, error) {
 	}
 }
 
-// unquote returns the text of a string as structured header fields have it (RFC 9651, section 4.2.5): the draft of the
-// header Idempotency-Key wants one. What does not begin with a quote is taken literally.
+// unquote returns the text of a string in the form of structured header fields (RFC 9651, section 4.2.5), which the draft of the
+// header Idempotency-Key demands. A value without a quote at its beginning is taken literally.
 func unquote(value string) (text string, ok bool) {
 	inner, quoted := strings.CutPrefix(value, `"`)
 	if !quoted {
@@ -109,7 +109,7 @@ func unquote(value string) (text string, ok bool) {
 	return "", false
 }
 
-// blameHeader says of what is wrong with the id that it came with the header. The error may be shared: it is copied.
+// blameHeader adds to errors of the id that the header gave it. It copies the error, which may be shared.
 func blameHeader(err error) error {
 	e, ok := errors.AsType[*txn.Error](err)
 	if !ok || e.Code != txn.CodeInvalidRequest {
@@ -155,10 +155,10 @@ func (a *api) redeliver(w http.ResponseWriter, r *http.Request) error {
 	return writeTransaction(w, http.StatusAccepted, t)
 }
 
-// pathID is the id that the path names.
+// pathID returns the id in the path.
 func pathID(r *http.Request) (string, error) {
 	id := chi.URLParam(r, "id")
-	if r.URL.RawPath != "" { // then the router has matched the escaped form
+	if r.URL.RawPath != "" { // the router has matched the escaped form then
 		var err error
 		if id, err = url.PathUnescape(id); err != nil {
 			return "", errNoSuchID
@@ -172,13 +172,12 @@ func pathID(r *http.Request) (string, error) {
 
 var errNoSuchID = txn.Errorf(txn.CodeNotFound, "no transaction has this id")
 
-// isID tells whether a transaction can have the id at all, so that others are not looked up: PostgreSQL would not even
-// take some of them.
+// isID reports whether a transaction can have the id. Other ids are not looked up, because PostgreSQL would refuse some of them.
 func isID(id string) bool {
 	return id != "" && len(id) <= txn.MaxIDLength && isPrintable(id)
 }
 
-// isPrintable tells whether s is of printable ASCII without spaces.
+// isPrintable reports whether s is printable ASCII without spaces.
 func isPrintable(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -198,14 +197,14 @@ func (a *api) health(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// readyJSON is the answer of /readyz, also when it is 503: it is no problem document, for those who probe it look for the
-// dependency's name.
+// readyJSON is the answer of /readyz, also with status 503. It is no problem document, because probes look for the dependency's
+// name.
 type readyJSON struct {
 	Status string  `json:"status"`
 	Checks []Check `json:"checks"`
 }
 
-// Serves tells whether requests can be served while the checks are as they are: what is not OK only degrades the service.
+// Serves reports whether requests can be served: everything that is not OK only degrades the service.
 func Serves(checks []Check) bool {
 	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK && !c.Degrades })
 }
@@ -226,7 +225,7 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, status, typeJSON, answer)
 }
 
-// stopping tells whether Config.Stopping is closed.
+// stopping reports whether Config.Stopping is closed.
 func (a *api) stopping() bool {
 	select {
 	case <-a.Stopping:
@@ -236,7 +235,7 @@ func (a *api) stopping() bool {
 	}
 }
 
-// metrics gathers first, so that a collector's error is an error answer and not half a page.
+// metrics gathers before it answers, so that a collector's error becomes an error and not half a page.
 func (a *api) metrics(w http.ResponseWriter, r *http.Request) error {
 	families, err := a.Gatherer.Gather()
 	if err != nil {
@@ -261,7 +260,7 @@ func (a *api) notFound(_ http.ResponseWriter, _ *http.Request) error {
 	return txn.Errorf(txn.CodeNotFound, "nothing is served at this path")
 }
 
-// methodNotAllowed also gets the methods that the router does not know, whatever the path.
+// methodNotAllowed also answers methods that the router does not know, at any path.
 func (a *api) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	path := r.URL.RawPath
 	if path == "" {

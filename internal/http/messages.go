@@ -15,7 +15,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Messages sends messages without a transaction; messages.Service does.
+// Messages sends messages without a transaction; messages.Service implements it.
 type Messages interface {
 	// Send sends one message or a batch. Errors that are not *txn.Error are answered as internal.
 	Send(ctx context.Context, r messages.Request) (*messages.Receipt, error)
@@ -33,7 +33,7 @@ type receiptJSON struct {
 	MessageIDs []string      `json:"message_ids"`
 }
 
-// send answers POST /v1/messages: 201 when the broker has stored the messages, 202 when it was not waited for.
+// send answers POST /v1/messages: 201 when the broker has stored the messages, 202 when nobody waited for the broker.
 func (a *api) send(w http.ResponseWriter, r *http.Request) error {
 	share := &bodyShare{of: &a.bodies}
 	defer share.free()
@@ -129,7 +129,7 @@ func (d *messageDecoder) field() error {
 	}
 }
 
-// mode refuses an empty one, which would mean sync.
+// mode refuses an empty mode, which would mean sync.
 func (d *messageDecoder) mode() error {
 	wrong := len(d.wrong)
 	err := d.string((*string)(&d.request.Mode))
@@ -174,7 +174,7 @@ func (d *messageDecoder) batch() error {
 	return d.each(d.element)
 }
 
-// element reads one message of a batch. More than a batch can have are counted, and not kept.
+// element reads one message of a batch. Messages beyond the largest batch are counted and dropped.
 func (d *messageDecoder) element() error {
 	if d.json.PeekKind() != '{' {
 		return d.skip("must be an object: a message")
@@ -201,7 +201,7 @@ func (d *messageDecoder) element() error {
 	return err
 }
 
-// messageField reads a field that a single message has at the top, and one of a batch in its object.
+// messageField reads a field of a message. A single message has it at the top, one of a batch in its own object.
 func (d *messageDecoder) messageField(name string, m *messages.Message) error {
 	switch name {
 	case "body":
@@ -236,7 +236,7 @@ func (d *messageDecoder) base64(to *[]byte) error {
 		return err
 	}
 	body, err := base64.StdEncoding.Strict().DecodeString(value)
-	if err != nil || strings.ContainsAny(value, "\r\n") { // which the decoder leaves out
+	if err != nil || strings.ContainsAny(value, "\r\n") { // the decoder ignores these
 		d.addHere("must be Base64 with + and / and padding (RFC 4648, section 4)")
 	} else if len(body) == 0 {
 		d.addHere("must not be empty: RocketMQ has no empty messages")

@@ -20,11 +20,11 @@ import (
 // maxRequestID bounds a client's X-Request-Id, in bytes.
 const maxRequestID = 128
 
-// statusClientGone is the status in log and metrics of a request whose client hung up before the answer (nginx's 499):
-// what was answered then says nothing about the service.
+// statusClientGone is the status in log and metrics of a request whose client hung up before the answer (nginx's 499), because
+// the answer says nothing about the service then.
 const statusClientGone = 499
 
-// recorder keeps what log and metrics tell of a request.
+// recorder collects the facts about a request for log and metrics.
 type recorder struct {
 	http.ResponseWriter
 	requestID string
@@ -41,7 +41,7 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Write notes that the header is written by it.
+// Write notes the status 200, unless a header was written.
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
@@ -62,8 +62,7 @@ func newDuration(reg prometheus.Registerer) *prometheus.HistogramVec {
 	return duration
 }
 
-// observe is around all routes: it gives each request its id, one log record and one observation, and turns a panic into
-// a 500.
+// observe wraps all routes. It gives each request its id, one log record and one observation, and turns a panic into a 500.
 func (a *api) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -83,7 +82,7 @@ func (a *api) observe(next http.Handler) http.Handler {
 	})
 }
 
-// requestID returns the client's id of the request when it can be repeated safely, or a new one.
+// requestID returns the client's id of the request when it is safe to repeat, or a new one.
 func requestID(header http.Header) string {
 	if id := header.Get("X-Request-Id"); id != "" && len(id) <= maxRequestID && isPrintable(id) {
 		return id
@@ -91,8 +90,8 @@ func requestID(header http.Header) string {
 	return rand.Text()
 }
 
-// recovered answers a panic, with its stack for the log. When the answer has begun it can only be cut off, so that the
-// client does not take it for complete: the result is what to panic with.
+// recovered answers a panic, with its stack for the log. An answer that has begun is cut off, so that the client does not take it
+// for complete: the caller has to panic with the result.
 func (r *recorder) recovered(cause any) any {
 	switch cause {
 	case nil:
@@ -109,8 +108,8 @@ func (r *recorder) recovered(cause any) any {
 	return nil
 }
 
-// record logs and counts a request. It tells nothing that the client sent but the request id: a path may hold a
-// transaction's id, and errors of the client's making may repeat its input.
+// record logs and counts a request. Of the client's input only the request id is logged, because a path may hold a transaction's
+// id, and errors may repeat input.
 func (a *api) record(r *http.Request, rec *recorder, took time.Duration) {
 	route, method, status := chi.RouteContext(r.Context()).RoutePattern(), methodLabel(r.Method), rec.status
 	if route == "" {
@@ -123,7 +122,7 @@ func (a *api) record(r *http.Request, rec *recorder, took time.Duration) {
 	level := levelOf(status)
 	refused, ok := errors.AsType[*txn.Error](rec.err)
 	unforeseen := ok && refused.Code == txn.CodeRejected && !refused.Final
-	if unforeseen { // schema and tables have not foreseen this value: somebody should look
+	if unforeseen { // neither schema nor tables have foreseen this value: somebody should look
 		level = slog.LevelWarn
 	}
 	if !a.Log.Enabled(r.Context(), level) {
@@ -142,8 +141,8 @@ func (a *api) record(r *http.Request, rec *recorder, took time.Duration) {
 	a.Log.LogAttrs(context.WithoutCancel(r.Context()), level, "request", attrs...)
 }
 
-// errorAttrs tells why a request failed: the code, which rule refused it, where the request is wrong, and for what is not
-// the client's doing the cause.
+// errorAttrs says why a request failed: the code, the rule that refused it, the number of wrong fields, and, where the client is
+// not at fault, the cause.
 func errorAttrs(rec *recorder) []slog.Attr {
 	attrs := []slog.Attr{slog.String("code", string(txn.CodeOf(rec.err)))}
 	if e, ok := errors.AsType[*txn.Error](rec.err); ok {
@@ -163,7 +162,7 @@ func errorAttrs(rec *recorder) []slog.Attr {
 	return attrs
 }
 
-// levelOf keeps the log quiet about what went well.
+// levelOf returns debug for requests that went well, so that the log stays quiet.
 func levelOf(status int) slog.Level {
 	switch {
 	case status >= http.StatusInternalServerError:
@@ -175,7 +174,7 @@ func levelOf(status int) slog.Level {
 	}
 }
 
-// methodLabel keeps the label's values few: clients can send any word.
+// methodLabel bounds the label's values, because clients can send any word.
 func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,

@@ -13,11 +13,11 @@ import (
 // codeMethodNotAllowed is the one code that has no meaning outside of HTTP.
 const codeMethodNotAllowed txn.Code = "method_not_allowed"
 
-// answer is how clients are told of a code.
+// answer is the form of a code in HTTP.
 type answer struct {
 	status int
 	title  string
-	code   txn.Code // that clients see instead; empty: the same
+	code   txn.Code // the one that clients see instead; empty: the same
 }
 
 // answers is the one table from codes to answers. openapi.yaml lists the codes that clients see. A 503, like a 400, 413,
@@ -63,7 +63,7 @@ type fieldErrorJSON struct {
 	Message string `json:"message"`
 }
 
-// internalError is all that clients are told of an error that nobody foresaw; the log has the rest.
+// internalError is the answer to an error that nobody foresaw. Only the log has the cause.
 var internalError = txn.Errorf(txn.CodeInternal, "something went wrong here; the log has the cause under this request_id")
 
 // fail answers with a problem document, and notes the error for the log.
@@ -117,7 +117,7 @@ func fieldErrors(fields []txn.FieldError) []fieldErrorJSON {
 	return out
 }
 
-// maxRepeated bounds what is repeated of a request, in bytes.
+// maxRepeated is how many bytes of a request an answer repeats at most.
 const maxRepeated = 1024
 
 // clip cuts a text that is too long, between two characters.
@@ -128,7 +128,7 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxRepeated], "") + "…"
 }
 
-// shorten returns the pointer, or that of the nearest value around it that is not too long.
+// shorten returns the pointer, or that of the nearest enclosing value whose pointer is not too long.
 func shorten(pointer string) string {
 	for len(pointer) > maxRepeated {
 		pointer = pointer[:strings.LastIndexByte(pointer, '/')]

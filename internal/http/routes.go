@@ -9,7 +9,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// previewRoute says where a message would go.
+// previewRoute answers where a message would go.
 func (a *api) previewRoute(w http.ResponseWriter, r *http.Request) error {
 	share := &bodyShare{of: &a.bodies}
 	defer share.free()
@@ -64,7 +64,7 @@ func decodePreview(data []byte) (txn.RouteQuery, error) {
 	return d.query, nil
 }
 
-// complete checks what the fields are together.
+// complete checks the fields against one another.
 func (d *previewDecoder) complete() {
 	switch {
 	case d.query.Kind == "" && d.query.Topic == "":
@@ -131,7 +131,7 @@ func (d *previewDecoder) header() error {
 	})
 }
 
-// topicQueues tells of the queues of a topic.
+// topicQueues answers with the queues of a topic.
 func (a *api) topicQueues(w http.ResponseWriter, r *http.Request) error {
 	told, err := a.Routes.TopicQueues(r.Context(), chi.URLParam(r, "topic"))
 	if err != nil {
@@ -187,7 +187,7 @@ func encodeTopic(t *txn.TopicQueues) topicJSON {
 		out.Queues = append(out.Queues, state)
 	}
 	if t.Version > 0 {
-		// Rounded up: 0 says that the list is in use.
+		// Rounded up, because 0 means that the list is in use.
 		pause := (t.Pause + time.Millisecond - 1).Milliseconds()
 		out.Accepted = &acceptedJSON{Version: t.Version, At: instant(t.AcceptedAt), PauseMS: pause}
 	}

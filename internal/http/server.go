@@ -36,9 +36,9 @@ type Stop struct {
 	Timeout    time.Duration // the requests in flight are finished
 }
 
-// Serve serves until ctx ends. For stop.DrainDelay it goes on then, because those who send requests have to learn first
-// that they should not: Config.Stopping is what tells them. Then it accepts nothing more, and waits for the requests in
-// flight; those still running at stop.Timeout are cut off, and the error says so. The listener is closed in any case.
+// Serve serves until ctx ends, and for stop.DrainDelay longer, because clients have to learn first, through Config.Stopping, that
+// they should go elsewhere. Then it accepts nothing more, and waits for the requests in flight. Requests that still run at
+// stop.Timeout are cut off, and the error says so. The listener is closed in any case.
 func Serve(ctx context.Context, server *http.Server, listener net.Listener, stop Stop) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

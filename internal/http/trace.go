@@ -8,8 +8,8 @@ import (
 // traceparentLength is the length of version 00: 2 + 32 + 16 + 2 hex digits and three dashes.
 const traceparentLength = 55
 
-// traceparent returns the request's trace context (W3C Trace Context, section 3.2), or "" when there is none that is
-// valid: a broken one is ignored, as the specification wants. A later version is read as its part that is version 00.
+// traceparent returns the request's trace context (W3C Trace Context, section 3.2), or "" when there is no valid one: the
+// specification wants a broken one ignored. Of a later version only the part of version 00 is read.
 func traceparent(header http.Header) string {
 	values := header["Traceparent"]
 	if len(values) != 1 || len(values[0]) < traceparentLength {

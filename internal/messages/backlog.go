@@ -19,55 +19,55 @@ const (
 	maxRetry   = 2 * time.Second
 )
 
-// perMessage is what a waiting message takes in memory beside its bytes, about.
+// perMessage is about how many bytes a waiting message takes in memory besides its own.
 const perMessage = 512
 
-// backlog keeps the messages of mode async until the broker has answered. Each queue has a line of its own, which is sent
-// one after the other: the broker's threads would change the order of what comes together. One goroutine per line works
-// while there is something in it.
-type backlog struct {
+// backlogs holds the messages of mode async until the broker has answered. Each queue has a backlog, whose messages are sent
+// one after the other, because the broker's threads change the order of messages that arrive together. A backlog has a
+// goroutine as long as something is in it.
+type backlogs struct {
 	config  Config
 	broker  Broker
 	metrics *metrics
 	log     *slog.Logger
-	ctx     context.Context // ends when waiting is given up
+	ctx     context.Context // ends when the messages that still wait are given up
 	giveUp  context.CancelFunc
 	workers sync.WaitGroup
 
 	mu     sync.Mutex
-	lines  map[line][]*job // also an empty one, while its worker runs
-	count  int             // messages that wait or are being sent
+	by     map[target][]*job // also an empty backlog, while its worker runs
+	count  int               // messages that wait or are being sent
 	bytes  int
 	closed bool
 	lost   int
 }
 
-// line is one queue of a topic.
-type line struct {
+// target is one queue of a topic.
+type target struct {
 	topic string
 	queue txn.Queue
 }
 
-// job is what one request wants to be sent.
+// job is the messages of one request.
 type job struct {
 	list    []txn.Message
 	bytes   int
 	expires time.Time
 }
 
-func newBacklog(config Config, broker Broker, m *metrics, log *slog.Logger) *backlog {
-	b := &backlog{config: config, broker: broker, metrics: m, log: log, lines: make(map[line][]*job)}
+func newBacklogs(config Config, broker Broker, m *metrics, log *slog.Logger) *backlogs {
+	b := &backlogs{config: config, broker: broker, metrics: m, log: log, by: make(map[target][]*job)}
 	b.ctx, b.giveUp = context.WithCancel(context.Background())
 	return b
 }
 
-// add takes messages on, or refuses them when there is no room.
-func (b *backlog) add(list []txn.Message, size int) error {
-	for i := range list { // a part of the request's body, which may be much larger
+// add accepts messages, or refuses them when there is no room.
+func (b *backlogs) add(list []txn.Message, size int) error {
+	for i := range list { // the body is a part of the request's, which may be much larger
 		list[i].Body = bytes.Clone(list[i].Body)
 	}
 	j := &job{list: list, bytes: size + perMessage*len(list), expires: time.Now().Add(b.config.Timing.AsyncWithin)}
-	at := line{list[0].Topic, list[0].Queue}
+	at := target{list[0].Topic, list[0].Queue}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -78,23 +78,23 @@ func (b *backlog) add(list []txn.Message, size int) error {
 			b.count, b.bytes, b.config.MaxWaiting, b.config.MaxWaitingBytes))
 	}
 	b.account(len(list), j.bytes)
-	waiting, worked := b.lines[at]
-	b.lines[at] = append(waiting, j)
+	waiting, worked := b.by[at]
+	b.by[at] = append(waiting, j)
 	if !worked {
 		b.workers.Go(func() { b.work(at) })
 	}
 	return nil
 }
 
-func (b *backlog) account(messages, bytes int) {
+func (b *backlogs) account(messages, bytes int) {
 	b.count += messages
 	b.bytes += bytes
 	b.metrics.waiting.Set(float64(b.count))
 	b.metrics.waitingBytes.Set(float64(b.bytes))
 }
 
-// work sends what is in the line until nothing is.
-func (b *backlog) work(at line) {
+// work sends the messages of a backlog until it is empty.
+func (b *backlogs) work(at target) {
 	for {
 		j := b.next(at)
 		if j == nil {
@@ -108,9 +108,9 @@ func (b *backlog) work(at line) {
 	}
 }
 
-// awaitLife waits until a broker that did not answer does, so that what waits is not written after the message whose reply
-// is missing, one after the other, to be as uncertain as that.
-func (b *backlog) awaitLife(broker string) {
+// awaitLife waits until a silent broker answers again. Otherwise each waiting message would be written to it, and become as
+// uncertain as the one whose reply is missing.
+func (b *backlogs) awaitLife(broker string) {
 	limit := time.Now().Add(b.config.Timing.AsyncWithin)
 	for next := firstRetry; b.ctx.Err() == nil && time.Now().Before(limit); next = min(2*next, maxRetry) {
 		ctx, cancel := context.WithTimeout(b.ctx, b.config.Timing.AnswerWithin)
@@ -123,23 +123,23 @@ func (b *backlog) awaitLife(broker string) {
 	}
 }
 
-func (b *backlog) next(at line) *job {
+func (b *backlogs) next(at target) *job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	waiting := b.lines[at]
+	waiting := b.by[at]
 	if len(waiting) == 0 {
-		delete(b.lines, at)
+		delete(b.by, at)
 		return nil
 	}
 	j := waiting[0]
 	waiting[0] = nil
-	b.lines[at] = waiting[1:]
+	b.by[at] = waiting[1:]
 	return j
 }
 
-// send tries until the broker has stored or refused the messages, or may have, or their time is over. Those whose time is
-// over already are tried once.
-func (b *backlog) send(j *job) (txn.SendStatus, error) {
+// send tries until the broker has stored or refused the messages, or may have stored them, or their time is over. Messages
+// whose time is over already are tried once.
+func (b *backlogs) send(j *job) (txn.SendStatus, error) {
 	for next := firstRetry; ; next = min(2*next, maxRetry) {
 		if b.ctx.Err() != nil {
 			return "", &txn.SendError{Outcome: txn.Unsent, Reason: txn.ReasonUnreachable, Words: "the service stopped", Cause: b.ctx.Err()}
@@ -156,8 +156,8 @@ func (b *backlog) send(j *job) (txn.SendStatus, error) {
 	}
 }
 
-// finish tells metrics and log.
-func (b *backlog) finish(j *job, status txn.SendStatus, err error) {
+// finish reports the outcome in metrics and log.
+func (b *backlogs) finish(j *job, status txn.SendStatus, err error) {
 	result := outcome(status, err)
 	if errors.Is(err, context.Canceled) && result == statusNotSent {
 		result = statusDropped
@@ -190,8 +190,8 @@ func (b *backlog) finish(j *job, status txn.SendStatus, err error) {
 	b.log.LogAttrs(context.WithoutCancel(b.ctx), level, "message of mode async", attrs...)
 }
 
-// drain refuses new messages, and waits for those that are there until ctx ends.
-func (b *backlog) drain(ctx context.Context) error {
+// drain refuses new messages, and waits until the others are sent or ctx ends.
+func (b *backlogs) drain(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
 	before, waiting := b.lost, b.count

@@ -8,7 +8,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// What may become of a message beside the broker's statuses, as the label status has it.
+// The values of the label status besides the broker's own statuses.
 const (
 	statusAccepted    = "ACCEPTED"    // one-way: handed to the connection
 	statusUnconfirmed = "UNCONFIRMED" // the reply is missing: it may be stored
@@ -27,7 +27,7 @@ type metrics struct {
 	queues *prometheus.CounterVec // topic, broker, queue
 }
 
-// newMetrics registers the instruments; queues is the counter that transactions have, too.
+// newMetrics registers the instruments. queues is the counter that transactions share.
 func newMetrics(reg prometheus.Registerer, queues *prometheus.CounterVec) *metrics {
 	m := &metrics{
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer, queues *prometheus.CounterVec) *metri
 	return m
 }
 
-// expect makes all series of the topics, so that the first event of each is an increase, and tells the limits.
+// expect makes all series of the topics, so that the first event of each is an increase, and sets the limits.
 func (m *metrics) expect(topics []string, config Config) {
 	asked := []string{statusUnconfirmed, statusNotSent, statusRefused}
 	for status := range advices {
@@ -71,7 +71,7 @@ func (m *metrics) expect(topics []string, config Config) {
 	m.waitingBytesLimit.Set(float64(config.MaxWaitingBytes))
 }
 
-// count notes what became of messages. Those with one of the broker's statuses are visible, unless they are delayed.
+// count counts messages by their outcome. Stored messages are visible, unless they are delayed.
 func (m *metrics) count(mode Mode, list []txn.Message, status string, stored bool) {
 	first := &list[0]
 	n := float64(len(list))

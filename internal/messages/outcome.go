@@ -6,7 +6,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// What a caller is told to do beside SEND_OK.
+// What a client is advised after another answer than SEND_OK.
 const (
 	adviceAsync  = "It waits in this process's memory and is sent in the background: it is lost if the process dies before. Metrics and log tell the outcome."
 	adviceOneWay = "It was handed to the connection, and nobody learns whether it was stored. Messages that are sent one-way may overtake each other."
@@ -22,7 +22,7 @@ var advices = map[txn.SendStatus]string{
 
 func advice(status txn.SendStatus) string { return advices[status] }
 
-// outcome is the label of what became of messages.
+// outcome is the label of the outcome of messages.
 func outcome(status txn.SendStatus, err error) string {
 	switch {
 	case err == nil:
@@ -36,7 +36,7 @@ func outcome(status txn.SendStatus, err error) string {
 	}
 }
 
-// coded gives the error of messages the code that their client sees.
+// coded gives the error of messages the code that clients see.
 func coded(err error, list []txn.Message) error {
 	if txn.IsMaybeSent(err) {
 		return &txn.Error{

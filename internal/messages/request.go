@@ -21,7 +21,7 @@ const (
 
 // Limits of a request.
 const (
-	// MaxBatch is how many messages a batch can have. They are stored under one lock of the broker: more would hold up others.
+	// MaxBatch is how many messages a batch can have. The broker stores a batch under one lock, so a larger one delays others.
 	MaxBatch = 1000
 	// MaxDelayLevel is the last of the broker's default delay levels, see DelayLevels.
 	MaxDelayLevel = 18
@@ -32,7 +32,7 @@ const (
 // DelayLevels are what the broker's delay levels 1 to 18 mean by default (messageDelayLevel).
 const DelayLevels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
-// Request is what a client wants to be sent: one message, or a batch of them for one queue.
+// Request is one message, or a batch for one queue, that a client wants to be sent.
 type Request struct {
 	Topic       string
 	ShardKey    string
@@ -61,7 +61,7 @@ func (r *Request) at(i int) string {
 	return fmt.Sprintf("/batch/%d", i)
 }
 
-// check says what is wrong with a request, without the broker.
+// check returns the faults of a request that show without the broker.
 func (r *Request) check(now time.Time) error {
 	errs := txn.CheckShardKey(r.ShardKey)
 	add := func(pointer, format string, args ...any) {
@@ -120,7 +120,7 @@ func (r *Request) list(newUniqKey func() string) []txn.Message {
 	return list
 }
 
-// checkSize refuses what is more than the broker takes at once, and tells how much would fit.
+// checkSize refuses more bytes than the broker accepts at once, and says how many messages would fit.
 func (r *Request) checkSize(list []txn.Message, size func(m *txn.Message) int) (total int, err error) {
 	fit := 0
 	for i := range list {
@@ -141,7 +141,7 @@ func (r *Request) checkSize(list []txn.Message, size func(m *txn.Message) int) (
 	}
 }
 
-// topicError names the topics that there are.
+// topicError lists the topics of the configuration.
 func topicError(topic string, known []string) error {
 	message := "is required: one of the configuration's topics, " + strings.Join(known, ", ")
 	if topic != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Broker is what sending needs of RocketMQ.
+// Broker is RocketMQ, as far as sending needs it.
 type Broker interface {
 	// NewUniqKey returns a fresh UNIQ_KEY in RocketMQ's standard form.
 	NewUniqKey() string
@@ -26,14 +26,14 @@ type Broker interface {
 	PublishOneWay(list []txn.Message) error
 	// Probe asks the broker for a sign of life.
 	Probe(ctx context.Context, broker string) error
-	// Refusals says what is known that the broker of the message's queue would not take, or take and not keep. The pointers
-	// are those of a message that is not in a batch.
+	// Refusals returns the fields for which the broker of the message's queue is known to refuse the message, or not to retain it.
+	// The pointers are those of a message that is not in a batch.
 	Refusals(ctx context.Context, m *txn.Message) []txn.FieldError
 	// Size is how many bytes of the broker's limit a message takes, with its properties.
 	Size(m *txn.Message) int
 }
 
-// Router picks queues, and looks at a topic again when asked to.
+// Router picks queues, and refreshes its list of a topic's queues when asked to.
 type Router interface {
 	txn.Router
 	// Refresh asks where the topic's queues are now; see txn.QueueWatch.
@@ -55,14 +55,14 @@ func DefaultConfig() Config {
 
 // Service sends messages. It is safe for concurrent use.
 type Service struct {
-	config  Config
-	topics  map[string]txn.Destination
-	names   []string
-	router  Router
-	broker  Broker
-	metrics *metrics
-	slots   chan struct{}
-	backlog *backlog
+	config   Config
+	topics   map[string]txn.Destination
+	names    []string
+	router   Router
+	broker   Broker
+	metrics  *metrics
+	slots    chan struct{}
+	backlogs *backlogs
 }
 
 // New returns a Service for the given topics. queues counts visible messages by topic, broker and queue.
@@ -72,11 +72,11 @@ func New(config Config, topics map[string]txn.Destination, router Router, broker
 		metrics: newMetrics(reg, queues), slots: make(chan struct{}, config.MaxInFlight),
 	}
 	s.metrics.expect(s.names, config)
-	s.backlog = newBacklog(config, broker, s.metrics, log)
+	s.backlogs = newBacklogs(config, broker, s.metrics, log)
 	return s
 }
 
-// Receipt is what is known of messages that were taken on.
+// Receipt is the answer about messages that were accepted.
 type Receipt struct {
 	Mode       Mode
 	Status     string // of the broker; ACCEPTED where it was not asked or has not answered yet
@@ -87,8 +87,8 @@ type Receipt struct {
 	MessageIDs []string // RocketMQ's (UNIQ_KEY), in the order of the request
 }
 
-// Send sends what the request asks for, as its mode promises. Errors are *txn.Error; with txn.CodeUnconfirmed the messages
-// may be stored.
+// Send sends the messages of a request, as its mode promises. Errors are *txn.Error; with txn.CodeUnconfirmed the messages may
+// be stored.
 func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 	if r.Mode == "" {
 		r.Mode = ModeSync
@@ -126,7 +126,7 @@ func (s *Service) Send(ctx context.Context, r Request) (*Receipt, error) {
 	switch r.Mode {
 	case ModeAsync:
 		receipt.Status, receipt.Advice = statusAccepted, adviceAsync
-		err = s.backlog.add(list, size)
+		err = s.backlogs.add(list, size)
 	case ModeOneWay:
 		receipt.Status, receipt.Advice = statusAccepted, adviceOneWay
 		err = s.oneWay(list)
@@ -147,8 +147,8 @@ func ids(list []txn.Message) []string {
 	return ids
 }
 
-// place gives the messages their queue, and refuses what its broker is known not to take: in the modes that do not wait for
-// the broker, nobody would be told afterwards.
+// place gives the messages their queue, and refuses messages that its broker is known not to accept, because the modes that do
+// not wait for the broker could not report it afterwards.
 func (s *Service) place(ctx context.Context, r *Request, list []txn.Message, q txn.Queue) error {
 	var wrong []txn.FieldError
 	for i := range list {
@@ -163,8 +163,8 @@ func (s *Service) place(ctx context.Context, r *Request, list []txn.Message, q t
 	return nil
 }
 
-// route picks one queue for all messages. A selector sees the body of a batch's first message; where it has lanes, all
-// others have to be of the same lane: a batch has one queue, and no lane is left out silently.
+// route picks one queue for all messages. A selector sees the body of a batch's first message. Where the selector has lanes, all
+// other messages have to be of the same lane, because a batch goes to one queue and no lane may be ignored silently.
 func (s *Service) route(ctx context.Context, d txn.Destination, r *Request) (txn.Route, error) {
 	in := txn.SelectorInput{ShardKey: r.ShardKey, Arg: r.SelectorArg, Payload: r.Messages[0].payload(), Header: r.Header}
 	route, err := s.router.Route(ctx, d, in)
@@ -190,7 +190,7 @@ func (s *Service) route(ctx context.Context, d txn.Destination, r *Request) (txn
 	return route, nil
 }
 
-// inBody makes errors about the payload, as selectors know it, errors about the body of the message at the pointer.
+// inBody moves errors that a selector reports about the payload to the body of the message at the pointer.
 func inBody(err error, at string) error {
 	e, ok := errors.AsType[*txn.Error](err)
 	if !ok || !slices.ContainsFunc(e.Fields, func(f txn.FieldError) bool { return strings.HasPrefix(f.Pointer, "/payload") }) {
@@ -212,8 +212,8 @@ func (m *Message) payload() []byte {
 	return m.Body
 }
 
-// sync waits for the broker's answer. When the queue cannot take the messages, the topic is looked at again, and if its
-// queues have changed the messages go to the one that the key has now: once.
+// sync waits for the broker's answer. When the queue may be gone, the topic's queues are refreshed, and if the key has another
+// queue then, the messages go there: once.
 func (s *Service) sync(ctx context.Context, d txn.Destination, r *Request, receipt *Receipt, list []txn.Message, by time.Time) error {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), by) // what is written cannot be taken back
 	defer cancel()
@@ -263,6 +263,6 @@ func (s *Service) oneWay(list []txn.Message) error {
 	return nil
 }
 
-// Close takes on no more messages of mode async, and waits until those that wait are sent, or ctx ends: then they are
-// lost, and the error says how many.
-func (s *Service) Close(ctx context.Context) error { return s.backlog.drain(ctx) }
+// Close accepts no more messages of mode async, and waits until those that wait are sent or ctx ends. The messages that still
+// wait then are lost, and the error says how many.
+func (s *Service) Close(ctx context.Context) error { return s.backlogs.drain(ctx) }

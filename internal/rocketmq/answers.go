@@ -7,7 +7,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// meaning is what a broker's answer to a message says of that message.
+// meaning is what is known of a message after a broker's answer, and why.
 type meaning struct {
 	outcome txn.SendOutcome
 	reason  txn.SendReason
@@ -23,7 +23,7 @@ var (
 	invalid     = meaning{txn.RefusedForGood, txn.ReasonInvalid}
 )
 
-// saying is how brokers say something. text is for everybody; in it %s stands for the topic.
+// saying is one way in which brokers answer. text is for everybody; in it %s stands for the topic.
 type saying struct {
 	code   int
 	remark string // a part of it; empty: whatever it is
@@ -74,7 +74,7 @@ var sayings = []saying{
 	{remoting.CodeGoAway, "", notStored, "", ""},
 }
 
-// sayingOf reads an answer. One that is not in the list leaves everything open.
+// sayingOf returns the saying of an answer. An answer that is not in the list leaves everything open.
 func sayingOf(answer *remoting.BrokerError) saying {
 	for _, s := range sayings {
 		if s.code == answer.Code && strings.Contains(answer.Remark, s.remark) {

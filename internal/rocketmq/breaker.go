@@ -16,47 +16,47 @@ import (
 )
 
 const (
-	// slowAnswer is how long a message takes, or an attempt at one, from which on the broker is taken not to store as it should.
+	// slowAnswer is the time from which on a message without an answer counts against its broker.
 	slowAnswer = time.Second
-	// refusalsInRow is how many messages a broker has to refuse at once, one after the other, to be taken to refuse all.
+	// refusalsInRow is how many messages a broker refuses one after the other until it is taken to refuse all.
 	refusalsInRow = 3
 	// Pauses between two trials.
 	firstTrialPause = 100 * time.Millisecond
 	maxTrialPause   = 2 * time.Second
 )
 
-// breaker keeps half messages from a broker that does not store them, or not as safely as it was told to: a master whose
-// slave is away lets each of them wait for its timeout, though it answers all else at once. While it is open, a half message
-// of our own is tried from time to time, one at a time; it closes when any message is stored. Each broker has one. Safe for
-// concurrent use.
+// breaker holds half messages back from a broker that does not store them, or less safely than it was told to. A master whose
+// slave is away is such a broker: each half message waits for the timeout, while everything else is answered at once. As long
+// as the breaker is open, the service tries half messages of its own, one at a time; the breaker closes when any message is
+// stored. Each broker has a breaker. Safe for concurrent use.
 type breaker struct {
 	broker string
 	start  time.Time
-	good   atomic.Int64 // when the latest message was sent that is stored, after start
-	row    atomic.Int32 // refusals at once, one after the other
+	good   atomic.Int64 // when the latest stored message was sent, counted from start
+	row    atomic.Int32 // refusals in a row
 	trials atomic.Int64
 	outage atomic.Pointer[outage] // nil: the breaker is closed; set with mu held
 
 	mu     sync.Mutex
-	trying bool // somebody tries until it is closed
+	trying bool // a goroutine tries until the breaker is closed
 }
 
 // outage is why a breaker is open.
 type outage struct {
 	since time.Time
 	why   string
-	slow  bool        // what is sent may be stored, or takes its time: so it is with normal messages, too
-	try   atomic.Bool // one request may still look for itself
+	slow  bool        // messages may be stored, or take their time: normal ones, too
+	try   atomic.Bool // one more request may try for itself
 }
 
-// finding is what one message tells about its broker.
+// finding is what one message shows about its broker.
 type finding int
 
 const (
 	tellsNothing finding = iota
 	tellsStored
-	tellsRefused // at once, and not for the message's or the topic's sake
-	tellsSlow    // it is not known to be stored, or not as safely as the broker was told to, and took its time
+	tellsRefused // at once, and not because of the message or the topic
+	tellsSlow    // the message took its time, and is not known to be stored as safely as the broker was told to
 )
 
 func findingOf(took time.Duration, status remoting.SendStatus, err error) finding {
@@ -75,19 +75,19 @@ func findingOf(took time.Duration, status remoting.SendStatus, err error) findin
 	}
 }
 
-// refusesAll: the answer is about the broker. A busy one takes more in a moment.
+// refusesAll reports whether the answer is about the broker as a whole. A busy broker takes more in a moment.
 func refusesAll(answer *remoting.BrokerError) bool {
 	switch sayingOf(answer).means {
 	case maybeStored, notStored:
 		return true
-	case excluded, queueGone: // by brokerPermission, or rejectTransactionMessage; else it is about the topic
+	case excluded, queueGone: // because of brokerPermission or rejectTransactionMessage; otherwise because of the topic
 		return strings.Contains(answer.Remark, "the broker[")
 	default:
 		return false
 	}
 }
 
-// admit returns the error for a half message that is not to be sent to the broker. One that is not connected says no by itself.
+// admit returns an error when half messages are held back from the broker. Without a connection they fail by themselves.
 func (c *Client) admit(broker string) error {
 	o := c.breakerOf(broker).outage.Load()
 	if o == nil || o.try.CompareAndSwap(true, false) {
@@ -106,8 +106,8 @@ func (o *outage) error(broker string) *txn.SendError {
 	}
 }
 
-// observe takes what became of a message, which was sent at the time. It returns true when the breaker is open now, and
-// the caller has to try until it is closed.
+// observe notes the finding of a message that was sent at the time. It returns true when the breaker has opened and the caller
+// has to try until it is closed.
 func (b *breaker) observe(sent time.Time, f finding, err *txn.SendError) (try bool) {
 	at := int64(sent.Sub(b.start))
 	if f == tellsStored {
@@ -129,8 +129,8 @@ func (b *breaker) observe(sent time.Time, f finding, err *txn.SendError) (try bo
 		if o != nil && sent.After(o.since) {
 			b.outage.Store(nil)
 		}
-	case b.good.Load() > at: // what was sent later went well
-	case o != nil: // told anew
+	case b.good.Load() > at: // a later message was stored
+	case o != nil: // the reason may be another one now
 		b.outage.Store(&outage{since: o.since, why: err.Answered(), slow: f == tellsSlow})
 	case f == tellsSlow || b.row.Add(1) >= refusalsInRow:
 		o = &outage{since: time.Now(), why: err.Answered(), slow: f == tellsSlow}
@@ -148,7 +148,7 @@ func (b *breaker) close() {
 	b.outage.Store(nil)
 }
 
-// isClosed ends the trying when there is nothing to try any more.
+// isClosed reports whether the breaker is closed, and so ends the trials.
 func (b *breaker) isClosed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,8 +165,7 @@ func (c *Client) breakerOf(broker string) *breaker {
 	return b.(*breaker)
 }
 
-// judge returns the error of a message, or nil when the broker stored it, with whatever status, and lets the broker's breaker
-// know.
+// judge returns the error of a message, or nil when the broker stored it with any status, and informs the broker's breaker.
 func (c *Client) judge(m *txn.Message, sent time.Time, status remoting.SendStatus, err error) error {
 	f := findingOf(time.Since(sent), status, err)
 	var why *txn.SendError
@@ -185,7 +184,7 @@ func (c *Client) judge(m *txn.Message, sent time.Time, status remoting.SendStatu
 	return why
 }
 
-// startTrials tries until the breaker is closed.
+// startTrials begins to try half messages until the breaker is closed.
 func (c *Client) startTrials(b *breaker, m *txn.Message, why *txn.SendError) {
 	c.log.WarnContext(c.ctx, "no half messages are sent to the broker until it stores one", "broker", b.broker, "why", why.Answered(), "error", why)
 	trial := txn.Message{Topic: m.Topic, Queue: m.Queue, Kind: txn.ProbeKind, Body: []byte("{}")}
@@ -196,11 +195,11 @@ func (c *Client) startTrials(b *breaker, m *txn.Message, why *txn.SendError) {
 	}
 }
 
-// tryAgain works until the breaker is closed.
+// tryAgain tries half messages until the breaker is closed.
 func (c *Client) tryAgain(b *breaker, m txn.Message) {
 	began := time.Now()
 	for wait := firstTrialPause; pause.For(c.ctx, pause.About(wait)) && !b.isClosed(); wait = min(2*wait, maxTrialPause) {
-		if !slices.Contains(c.Brokers(), b.broker) || c.try(b, m) { // where it is away for good nothing is routed to it
+		if !slices.Contains(c.Brokers(), b.broker) || c.try(b, m) { // nothing is routed to a broker that is away for good
 			b.close()
 		}
 	}
@@ -209,8 +208,8 @@ func (c *Client) tryAgain(b *breaker, m txn.Message) {
 	}
 }
 
-// try stores one half message and rolls it back. It says whether requests may try, too: also where the answer was about the
-// topic, of which they know more.
+// try stores one half message and rolls it back. It returns whether requests may try again: also after an answer about the
+// topic, because theirs may be another one.
 func (c *Client) try(b *breaker, m txn.Message) bool {
 	b.trials.Add(1)
 	ctx, cancel := context.WithTimeout(c.ctx, c.timing.AnswerWithin)
@@ -227,7 +226,7 @@ func (c *Client) try(b *breaker, m txn.Message) bool {
 	return true
 }
 
-// Stores is false while a broker is known not to store what it is sent as it should.
+// Stores is false while a broker is known not to store messages as safely as it was told to.
 func (c *Client) Stores(broker string) bool {
 	o := c.breakerOf(broker).outage.Load()
 	return o == nil || !o.slow

@@ -13,7 +13,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Transport is how half messages are sent.
+// Transport is the way in which half messages are sent.
 type Transport string
 
 // The transports.
@@ -33,7 +33,7 @@ type Config struct {
 	Logger      *slog.Logger
 }
 
-// halfSender stores one half message and returns where, with what the broker said about it.
+// halfSender stores one half message, and returns its coordinates and the broker's status.
 type halfSender interface {
 	sendHalf(ctx context.Context, m *txn.Message) (remoting.SendResult, error)
 	close()
@@ -62,7 +62,7 @@ type Client struct {
 	readings   map[readingOf]*reading
 }
 
-// CheckbackHandler answers one check-back, or leaves it to be asked again.
+// CheckbackHandler answers one check-back, or leaves it unanswered, so that the broker asks again.
 type CheckbackHandler func(ctx context.Context, m txn.Message, h txn.Half)
 
 // New returns a client; Start connects it.
@@ -88,8 +88,8 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
-// Start connects to all masters, and asks for the routes of the topics; that something cannot be reached yet is not an
-// error, but seen in Check. Check-backs go to handle.
+// Start connects to all masters, and asks for the routes of the topics. Check shows servers that cannot be reached yet; they are
+// no error. Check-backs go to handle.
 func (c *Client) Start(ctx context.Context, topics []string, handle CheckbackHandler) error {
 	if handle != nil {
 		c.remote.OnCheckback(func(ctx context.Context, cb remoting.Checkback) {
@@ -148,7 +148,7 @@ func (c *Client) storeHalf(ctx context.Context, m txn.Message) (txn.Half, error)
 	return h, nil
 }
 
-// takeBack rolls a half message back also when the caller's time is over: a broker that waits for its slaves uses it up.
+// takeBack rolls a half message back, also after the caller's time, which a broker that waits for its slaves uses up.
 func (c *Client) takeBack(ctx context.Context, h txn.Half) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timing.TakeBackWithin)
 	defer cancel()
@@ -176,9 +176,9 @@ func (c *Client) End(ctx context.Context, h txn.Half, d txn.Decision, writeBefor
 	return endError(c.remote.EndTransaction(ctx, h.Broker, request))
 }
 
-// confirmHalf makes sure that the half message at the offsets is the one that is meant. The broker does not compare ids:
-// after it has lost its store, another message may stand there. It is asked for old half messages only; those of a
-// request were stored a moment ago.
+// confirmHalf makes sure that the half message at the offsets is the right one. The broker does not compare ids, and after it
+// has lost its store another message may be there. Only old half messages are confirmed, because those of a request were
+// stored a moment ago.
 func (c *Client) confirmHalf(ctx context.Context, h txn.Half) error {
 	m, err := c.remote.View(ctx, h.Broker, halfTopic, h.CommitLogOffset)
 	if remoting.IsCode(err, remoting.CodeSystemError) { // nothing can be read there
@@ -193,7 +193,7 @@ func (c *Client) confirmHalf(ctx context.Context, h txn.Half) error {
 	return nil
 }
 
-// sendAndDie sends a request, does not take its reply, and dies.
+// sendAndDie sends a request, and ends the process before the reply.
 func (c *Client) sendAndDie(point string, send func()) {
 	before := c.remote.Stats().FramesWritten
 	go send()
@@ -218,7 +218,7 @@ func (c *Client) Brokers() []string {
 	return names
 }
 
-// CreateTopic makes a topic with so many queues on every master, and waits until it has a route.
+// CreateTopic makes a topic with the given number of queues on every master, and waits until the topic has a route.
 func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) error {
 	return c.remote.CreateTopic(ctx, topic, queues)
 }

@@ -11,8 +11,8 @@ import (
 
 const lookupTimeout = 3 * time.Second
 
-// hostNames finds the addresses of name servers for rocketmq-client-go, which takes no host names. The library asks when
-// it starts and every two minutes. Safe for concurrent use.
+// hostNames looks up the addresses of name servers for rocketmq-client-go, which accepts no host names. The library asks at its
+// start and every two minutes. Safe for concurrent use.
 type hostNames struct {
 	names []string // host:port
 
@@ -20,7 +20,7 @@ type hostNames struct {
 	lastErr error
 }
 
-// Resolve returns the IPv4 addresses of all name servers that can be looked up; none leave the library's as they are.
+// Resolve returns the IPv4 addresses of all name servers that can be looked up; an empty list changes nothing in the library.
 func (h *hostNames) Resolve() []string {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func lookUp(ctx context.Context, name string) ([]string, error) {
 	return addresses, nil
 }
 
-// err is why a name could not be looked up the last time.
+// err returns why the last look-up of a name failed.
 func (h *hostNames) err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

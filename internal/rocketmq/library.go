@@ -22,11 +22,11 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// noCompression is a body size beyond which the library would compress: none that the broker accepts.
+// noCompression is the body size beyond which the library compresses: larger than any that the broker accepts.
 const noCompression = 1 << 30
 
-// library sends half messages through rocketmq-client-go: a plain producer stores one when the message says so in its
-// properties, and returns its coordinates.
+// library sends half messages through rocketmq-client-go. Its plain producer stores a half message when the properties say so,
+// and returns the coordinates.
 type library struct {
 	config      Config
 	nameservers *hostNames
@@ -40,8 +40,8 @@ func newLibrary(c Config) *library {
 	return &library{config: c, nameservers: &hostNames{names: c.Nameservers}}
 }
 
-// started returns the producer. Its group differs from the half messages' (property PGROUP), which brokers go by when they
-// ask back: the library would take check-backs and never answer them.
+// started returns the producer. Its group is not that of the half messages (property PGROUP), to which brokers send check-backs,
+// because the library would receive check-backs and never answer them.
 func (l *library) started() (rocketmq.Producer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,8 +68,8 @@ func (l *library) started() (rocketmq.Producer, error) {
 	return p, nil
 }
 
-// chosenQueue returns the queue that the message names, whatever the library's own list says: that is up to 30 s old.
-// The broker refuses a queue that its topic does not have.
+// chosenQueue returns the queue that the message names and ignores the library's own list, which is up to 30 s old. The broker
+// refuses a queue that its topic does not have.
 type chosenQueue struct{}
 
 func (chosenQueue) Select(m *primitive.Message, _ []*primitive.MessageQueue, _ string) *primitive.MessageQueue {
@@ -90,7 +90,7 @@ func (l *library) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendRe
 	message.WithProperty(remoting.PropPrepared, "true")
 	message.WithProperty(remoting.PropGroup, l.config.Group)
 	for try := 1; ; try++ {
-		// Not the request's context: one that ends during the write breaks the connection that all sends share.
+		// The request's context is not passed on: one that ends during the write breaks the connection that all sends share.
 		result, err := p.SendSync(context.Background(), message)
 		if err == nil {
 			return libraryResult(result)
@@ -101,8 +101,8 @@ func (l *library) sendHalf(ctx context.Context, m *txn.Message) (remoting.SendRe
 	}
 }
 
-// Where the first sends of a process come at once, the library finds the topic for some of them before it knows where the
-// broker is. Nothing was sent then, and a moment later it knows.
+// When the first messages of a process come at once, the library knows the topic before it knows the broker's address. It sends
+// nothing then, and knows the address a moment later.
 const (
 	placeTries = 10
 	placePause = 20 * time.Millisecond
@@ -115,8 +115,9 @@ var (
 	errNoPlace = errors.New("rocketmq-client-go does not know the broker's address")
 )
 
-// libraryError says what a failed send means. Without a connection nothing was sent, and nor was to a topic or broker that
-// the library does not know; what else is not a broker's answer leaves it open whether the message is stored.
+// libraryError turns an error of the library into one of the wire. Without a connection nothing was sent, nor was anything to a
+// topic or broker that the library does not know. All other errors that are no broker's answer leave open whether the message
+// is stored.
 func libraryError(err error) error {
 	if answer, ok := libraryAnswer(err.Error()); ok {
 		return answer
@@ -135,7 +136,7 @@ func libraryError(err error) error {
 	}
 }
 
-// libraryAnswer reads the broker's answer out of the text of the library's error, its only form.
+// libraryAnswer reads the broker's answer from the text of the library's error, because it has no other form.
 func libraryAnswer(text string) (error, bool) {
 	text, isAnswer := strings.CutPrefix(text, "CODE: ")
 	code, remark, _ := strings.Cut(text, ", DESC: ")
@@ -175,7 +176,7 @@ func (l *library) close() {
 	}
 }
 
-// silence makes the library log nothing: it would log bodies. Its logger is one for the process.
+// silence stops the library's log, which would hold bodies. The process has one such logger.
 var silence = sync.OnceFunc(func() { rlog.SetLogger(quiet{}) })
 
 // quiet drops the library's logs.

@@ -11,17 +11,17 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Properties that consumers of a message can rely on, beside RocketMQ's own.
+// Properties on which consumers of a message can rely, besides RocketMQ's own.
 const (
 	propTxID        = "TX_ID"
 	propTxKind      = "TX_KIND"
 	propTraceparent = "traceparent"
 )
 
-// propTransactionID is what the broker adds when a half message is committed; Java's MessageExt.getTransactionId reads it.
+// propTransactionID is a property that the broker adds to a committed half message; Java's MessageExt.getTransactionId reads it.
 const propTransactionID = "__transactionId__"
 
-// properties are the message's, without those that only a half message has.
+// properties returns the message's properties, without those that only half messages have.
 func properties(m *txn.Message) remoting.Properties {
 	p := make(remoting.Properties, 0, 7+len(m.Properties))
 	add := func(name, value string) {
@@ -45,7 +45,7 @@ func properties(m *txn.Message) remoting.Properties {
 	return p
 }
 
-// halfProperties adds when the broker may ask for the first time.
+// halfProperties adds the time of the first check-back.
 func halfProperties(m *txn.Message) remoting.Properties {
 	p := properties(m)
 	if m.Immunity > 0 {
@@ -54,8 +54,8 @@ func halfProperties(m *txn.Message) remoting.Properties {
 	return p
 }
 
-// notesOfCommit are what the broker leaves on a message that came from a half message, so that one without looks the
-// same. TRAN_MSG=true, which it leaves too, would make it a half message.
+// notesOfCommit are the properties that the broker leaves on a committed half message. Messages without a half message get them,
+// too, so that consumers see no difference. TRAN_MSG=true is left out, because it would make them half messages.
 func notesOfCommit(group string, m *txn.Message) remoting.Properties {
 	return remoting.Properties{{Name: remoting.PropGroup, Value: group}, {Name: propTransactionID, Value: m.UniqKey}}
 }
@@ -66,7 +66,7 @@ func sendRequest(m *txn.Message) *remoting.SendRequest {
 	}
 }
 
-// stored is a message as read from a broker, without the user's properties: nothing tells them from all others.
+// stored is a message as read from a broker, without the user's properties, which cannot be told from the others.
 func stored(broker string, m *remoting.Message) txn.Message {
 	p := m.Properties
 	read := txn.Message{
@@ -82,7 +82,7 @@ func stored(broker string, m *remoting.Message) txn.Message {
 	return read
 }
 
-// checkback reads what a check-back is about: the message, and the copy that was asked about.
+// checkback returns the message of a check-back, and the copy of its half message that the broker asks about.
 func checkback(cb *remoting.Checkback) (txn.Message, txn.Half) {
 	m := stored(cb.Broker, &cb.Message)
 	m.UniqKey = cb.UniqKey

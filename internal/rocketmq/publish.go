@@ -27,7 +27,7 @@ func (c *Client) publish(ctx context.Context, list []txn.Message) (remoting.Send
 	return c.remote.SendBatch(ctx, broker, batchRequest(list))
 }
 
-// PublishOneWay hands the messages to the connection, and learns nothing of what becomes of them; see messages.Broker.
+// PublishOneWay hands the messages to the connection, and never learns whether they are stored; see messages.Broker.
 func (c *Client) PublishOneWay(list []txn.Message) error {
 	broker := list[0].Queue.Broker
 	if len(list) == 1 {
@@ -52,7 +52,7 @@ func publishRequest(m *txn.Message) *remoting.SendRequest {
 	return request
 }
 
-// delayProperties tell the broker when to put the message into its queue. It keeps the queue meanwhile.
+// delayProperties tell the broker when to put the message into its queue, which stays the same.
 func delayProperties(m *txn.Message) remoting.Properties {
 	switch {
 	case m.DelayLevel > 0:
@@ -64,7 +64,7 @@ func delayProperties(m *txn.Message) remoting.Properties {
 	}
 }
 
-// deliverMs rounds up: a message is not to be seen before its time.
+// deliverMs rounds up, because a message must not be visible before its time.
 func deliverMs(at time.Time) int64 {
 	ms := at.UnixMilli()
 	if at.After(time.UnixMilli(ms)) {

@@ -11,7 +11,7 @@ type Check struct {
 	Name   string
 	Err    error
 	Detail string
-	Half   bool // with Err: the broker answers, and what it does not do is store half messages
+	Half   bool // with Err: the broker answers, but does not store half messages
 }
 
 // Check looks at the name servers, the brokers and the topics.

@@ -12,7 +12,7 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// queueList is what a route says, made once for each route.
+// queueList is made from a route, once for each.
 type queueList struct {
 	route   *remoting.Route
 	list    []txn.Queue
@@ -52,12 +52,12 @@ func (c *Client) listed(ctx context.Context, topic string) (queueList, error) {
 	known := c.queues[topic]
 	c.mu.RUnlock()
 	if known.route != route {
-		known = c.renewed(topic, route)
+		known = c.refreshed(topic, route)
 	}
 	return known, nil
 }
 
-func (c *Client) renewed(topic string, route *remoting.Route) queueList {
+func (c *Client) refreshed(topic string, route *remoting.Route) queueList {
 	list := usable(route)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *Client) renewed(topic string, route *remoting.Route) queueList {
 	return c.queues[topic]
 }
 
-// javaQueues does what MQClientInstance.topicRouteData2TopicPublishInfo does: an order topic's list is made of its
-// orderTopicConf alone, in the order and with the numbers that are there, whether their brokers are or not; another topic's
+// javaQueues does the same as MQClientInstance.topicRouteData2TopicPublishInfo. The list of an order topic comes from its
+// orderTopicConf alone, in that order and with those numbers, whether the brokers are there or not. The list of another topic
 // has all queues that can be written.
 func javaQueues(route *remoting.Route) (txn.JavaQueues, error) {
 	java := txn.JavaQueues{Order: route.Order}
@@ -163,10 +163,10 @@ func shareOf(route *remoting.Route, broker string) (remoting.QueueData, bool) {
 	return route.Queues[i], true
 }
 
-// Removed says whether the queue was removed for good: its broker is there, and does not have it for consumers to read. It
-// asks a name server, unless one has answered a moment ago; where none answers, the last answer counts. What name servers
-// miss for a while, the broker may have: it has the last word. An error says that it is not known: the topic as a whole is
-// missing, or its broker, or reading the topic is forbidden for now.
+// Removed reports whether the queue was removed for good: its broker is there, and consumers cannot read the queue from it. A
+// name server is asked, unless one has answered a moment ago; without an answer the last one counts. The broker has the last
+// word, because name servers may miss a queue for a while. An error means that nothing is known: the topic or its broker is
+// missing, or reading the topic is forbidden for now.
 func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, error) {
 	route, err := c.latest(ctx, topic)
 	if err != nil {
@@ -193,8 +193,8 @@ func (c *Client) Removed(ctx context.Context, topic string, q txn.Queue) (bool, 
 	return c.lacks(ctx, topic, q)
 }
 
-// lacks asks the broker whether it has no such queue. One that cannot be asked, older than RocketMQ 5, is taken to have told
-// the name servers all.
+// lacks asks the broker whether it has no such queue. A broker older than RocketMQ 5 cannot be asked; then the name servers'
+// answer counts.
 func (c *Client) lacks(ctx context.Context, topic string, q txn.Queue) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timing.AskRouteWithin)
 	defer cancel()

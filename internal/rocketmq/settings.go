@@ -16,7 +16,7 @@ const (
 	believeSilence  = time.Second      // that it gave none
 )
 
-// settings is what brokers have told of topics.
+// settings caches the brokers' answers about topics.
 type settings struct {
 	asking singleflight.Group
 	mu     sync.Mutex
@@ -30,9 +30,8 @@ type setting struct {
 	until     time.Time
 }
 
-// Refusals says what is known that the broker of the message's queue would not take of it, or would take and not keep. It asks
-// the broker for the topic's settings now and then; where they cannot be had, nothing is known. The pointers are those of a
-// message by itself; see messages.Broker.
+// Refusals returns the fields for which the broker of the message's queue is known to refuse the message, or not to retain it;
+// see messages.Broker. The broker is asked for the topic's settings now and then; without an answer nothing is refused.
 func (c *Client) Refusals(ctx context.Context, m *txn.Message) []txn.FieldError {
 	var wrong []txn.FieldError
 	version := c.remote.BrokerVersion(m.Queue.Broker) // 0: not known yet, and then it cannot be reached either

@@ -27,8 +27,8 @@ type Tailed struct {
 	StoredAt   time.Time
 }
 
-// Tail reads all queues of the topic, from their ends or from their beginnings, and calls handle for each message, in
-// order for each queue, and never for two at once. It returns when ctx is done, or with handle's error.
+// Tail reads all queues of the topic, from their ends or from their beginnings. It calls handle for each message, in the order
+// of each queue, and never for two at once. It returns when ctx is done, or with handle's error.
 func (c *Client) Tail(ctx context.Context, topic string, fromStart bool, handle func(Tailed) error) error {
 	queues, err := c.Queues(ctx, topic)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Client) firstOffset(ctx context.Context, topic string, q txn.Queue, fro
 	return c.remote.MaxOffset(ctx, q.Broker, topic, q.ID)
 }
 
-// tailQueue pulls one queue for good; a broker that goes away is waited for.
+// tailQueue reads one queue until ctx ends. It waits for a broker that is away.
 func (c *Client) tailQueue(ctx context.Context, topic string, q txn.Queue, offset int64, messages chan<- Tailed) error {
 	for {
 		result, err := c.remote.Pull(ctx, q.Broker, tailGroup, topic, q.ID, offset, tailBatch, tailWait)

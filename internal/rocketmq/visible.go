@@ -12,11 +12,11 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// halfTopic is where a broker keeps half messages until they are ended, unless it has transRocksDBEnable=true and
-// transWriteOriginTransHalfEnable=false: then it is RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC.
+// halfTopic is the topic of half messages that are not ended. Brokers with transRocksDBEnable=true and
+// transWriteOriginTransHalfEnable=false have RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC instead.
 const halfTopic = "RMQ_SYS_TRANS_HALF_TOPIC"
 
-// halfTopicOf is where half messages of the broker were seen last.
+// halfTopicOf returns the topic in which half messages of the broker were seen last.
 func (c *Client) halfTopicOf(broker string) string {
 	if topic, ok := c.halfTopics.Load(broker); ok {
 		return topic.(string) //nolint:forcetypeassert // only strings are stored
@@ -24,8 +24,8 @@ func (c *Client) halfTopicOf(broker string) string {
 	return halfTopic
 }
 
-// halves returns the copies of a half message that the broker's index knows. The one that was stored at the commit-log offset
-// tells in which topic: what a broker does with half messages may be changed when it is started again.
+// halves returns the copies of a half message that the broker's index knows. The message at the commit-log offset shows in which
+// topic they are, because a broker may have another half topic after a restart.
 func (c *Client) halves(ctx context.Context, broker, uniqKey string, at int64, since time.Time) ([]remoting.Message, error) {
 	topic := c.halfTopicOf(broker)
 	found, err := c.remote.QueryByUniqKey(ctx, broker, topic, uniqKey, since, time.Time{})
@@ -43,8 +43,8 @@ func (c *Client) halves(ctx context.Context, broker, uniqKey string, at int64, s
 	return c.remote.QueryByUniqKey(ctx, broker, m.Topic, uniqKey, since, time.Time{})
 }
 
-// Reach says how far a half message has come; see delivery.Broker. A broker counts in its queue what it has put there, not
-// what it has in its log only.
+// Reach says how far a half message has come; see delivery.Broker. A queue's end counts the messages that are in the queue, not
+// those that are in the log only.
 func (c *Client) Reach(ctx context.Context, h txn.Half) (txn.Reach, error) {
 	found, err := c.halves(ctx, h.Broker, h.UniqKey, h.CommitLogOffset, time.Time{})
 	if len(found) > 0 {
@@ -66,10 +66,10 @@ func (c *Client) Reach(ctx context.Context, h txn.Half) (txn.Reach, error) {
 	}
 }
 
-// Visible counts the copies of a message; see delivery.Broker. What the broker's index knows is there. It has holes: a broker
-// that did not end in its orderly way deletes, when it starts, the index file that it was writing, and indexes anew from
-// the commit-log file on in which its recovery begins (IndexService.load, CommitLog.recoverAbnormally, messageIndexSafe).
-// So where there may be one, or the index is not known to tell at all, the queue is read.
+// Visible counts the copies of a message; see delivery.Broker. A message in the broker's index is visible. The index may have a
+// hole: when a broker starts after a crash, it deletes the index file that it was writing, and indexes anew only from the
+// commit-log file in which its recovery begins (IndexService.load, CommitLog.recoverAbnormally, messageIndexSafe). So the queue
+// is read where the index may have a hole, or is not known to work.
 func (c *Client) Visible(ctx context.Context, m txn.Message, first int64, since time.Time, indexed bool) (int, error) {
 	copies, err := c.copies(ctx, m, first, since, indexed)
 	return copies, questionError(err, "looking whether the message is visible")
@@ -95,7 +95,7 @@ func (c *Client) copies(ctx context.Context, m txn.Message, first int64, since t
 	return copies, err
 }
 
-// cannotRead: the group or its permission is missing, or the queue is gone.
+// cannotRead reports whether the group or its permission is missing, or the queue is gone.
 func cannotRead(err error) bool {
 	answer, ok := errors.AsType[*remoting.BrokerError](err)
 	return ok && slices.Contains([]int{
@@ -103,8 +103,8 @@ func cannotRead(err error) bool {
 	}, answer.Code)
 }
 
-// indexIsComplete says whether the index has no hole behind the moment or offset: the broker has not started since, or the
-// half message is there, as it was stored first.
+// indexIsComplete reports whether the index has no hole behind the moment or offset: the broker has not started since, or the
+// index has the half message as it was stored first.
 func (c *Client) indexIsComplete(ctx context.Context, m txn.Message, first int64, since time.Time) (bool, error) {
 	if at, ok := c.remote.ConnectedSince(m.Queue.Broker); ok && at.Before(since) {
 		return true, nil
@@ -120,7 +120,7 @@ const (
 	// recoveryGroup is named to brokers when queues are read; nothing is committed for it.
 	recoveryGroup = "txsvc-recovery"
 	recoveryBatch = 32
-	// readingKept is how long what was read is kept for the next one who asks, and readingLimit how many messages at most.
+	// readingKept is how long a reading is retained for others, and readingLimit how many messages it may have.
 	readingKept  = time.Minute
 	readingLimit = 1_000_000
 )
@@ -130,16 +130,16 @@ type readingOf struct {
 	queue txn.Queue
 }
 
-// reading is what was read of a queue: many ask at once, when a broker is back.
+// reading is what was read of a queue. It is shared, because many ask at once when a broker is back.
 type reading struct {
 	mu     sync.Mutex
-	since  time.Time // what was stored before was not read
+	since  time.Time // earlier messages were not read
 	next   int64
 	used   time.Time
 	copies map[string]int // by UNIQ_KEY
 }
 
-// countInQueue reads the queue up to its present end. When ctx ends before, it is an error, and the next call goes on.
+// countInQueue reads the queue up to its present end. It fails when ctx ends before; the next call goes on from there.
 func (c *Client) countInQueue(ctx context.Context, m txn.Message, since time.Time) (int, error) {
 	r := c.readingOf(readingOf{m.Topic, m.Queue})
 	r.mu.Lock()
@@ -173,7 +173,7 @@ func (c *Client) countInQueue(ctx context.Context, m txn.Message, since time.Tim
 	return r.copies[m.UniqKey], nil
 }
 
-// readingOf forgets what nobody has asked for in a while, unless it is in use.
+// readingOf returns the reading of a queue, and forgets readings that have not been used for a while.
 func (c *Client) readingOf(of readingOf) *reading {
 	c.readingsMu.Lock()
 	defer c.readingsMu.Unlock()

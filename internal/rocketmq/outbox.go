@@ -17,7 +17,7 @@ func (c *Client) SendBatch(ctx context.Context, messages []txn.Message, writeBef
 	for i := range messages {
 		request.Messages[i].Properties = append(request.Messages[i].Properties, notesOfCommit(c.remote.Group(), &messages[i])...)
 	}
-	return c.relay(first, func() (remoting.SendResult, error) { return c.remote.SendBatch(ctx, first.Queue.Broker, request) })
+	return c.sendOnce(first, func() (remoting.SendResult, error) { return c.remote.SendBatch(ctx, first.Queue.Broker, request) })
 }
 
 // Send sends the message as a normal one, which looks as if it came from a half message; see delivery.Broker.
@@ -25,11 +25,11 @@ func (c *Client) Send(ctx context.Context, m txn.Message, writeBefore time.Time)
 	request := sendRequest(&m)
 	request.Properties = append(request.Properties, notesOfCommit(c.remote.Group(), &m)...)
 	request.WriteBefore = writeBefore
-	return c.relay(&m, func() (remoting.SendResult, error) { return c.remote.Send(ctx, m.Queue.Broker, request) })
+	return c.sendOnce(&m, func() (remoting.SendResult, error) { return c.remote.Send(ctx, m.Queue.Broker, request) })
 }
 
-// relay sends, and says what is known of it.
-func (c *Client) relay(m *txn.Message, send func() (remoting.SendResult, error)) error {
+// sendOnce sends messages of transactions, and returns what is known of them.
+func (c *Client) sendOnce(m *txn.Message, send func() (remoting.SendResult, error)) error {
 	if failpoint.Armed("relay-sent") {
 		c.sendAndDie("relay-sent", func() { _, _ = send() })
 	}
