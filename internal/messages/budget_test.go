@@ -20,7 +20,7 @@ func (slowlyBusy) NewUniqKey() string { return "key" }
 
 func (slowlyBusy) Size(*txn.Message) int { return 1 }
 
-func (slowlyBusy) Refusals(context.Context, *txn.Message) []txn.FieldError { return nil }
+func (slowlyBusy) Refusals(context.Context, *txn.Message) []*txn.SendError { return nil }
 
 func (slowlyBusy) Publish(ctx context.Context, _ []txn.Message) (txn.SendStatus, error) {
 	<-ctx.Done()

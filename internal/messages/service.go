@@ -26,9 +26,9 @@ type Broker interface {
 	PublishOneWay(list []txn.Message) error
 	// Probe asks the broker for a sign of life.
 	Probe(ctx context.Context, broker string) error
-	// Refusals returns the fields for which the broker of the message's queue is known to refuse the message, or not to retain it.
-	// The pointers are those of a message that is not in a batch.
-	Refusals(ctx context.Context, m *txn.Message) []txn.FieldError
+	// Refusals returns the reasons, each with its field, for which the broker of the message's queue is known to refuse the
+	// message, or not to retain it.
+	Refusals(ctx context.Context, m *txn.Message) []*txn.SendError
 	// Size is how many bytes of the broker's limit a message takes, with its properties.
 	Size(m *txn.Message) int
 }
@@ -153,8 +153,8 @@ func (s *Service) place(ctx context.Context, r *Request, list []txn.Message, q t
 	var wrong []txn.FieldError
 	for i := range list {
 		list[i].Queue = q
-		for _, f := range s.broker.Refusals(ctx, &list[i]) {
-			wrong = append(wrong, txn.FieldError{Pointer: r.at(i) + f.Pointer, Message: f.Message})
+		for _, refusal := range s.broker.Refusals(ctx, &list[i]) {
+			wrong = append(wrong, refusal.Invalid(r.at(i)))
 		}
 	}
 	if len(wrong) > 0 {

@@ -35,6 +35,11 @@ func messageError(topic string, err error) *txn.SendError {
 	return e
 }
 
+// invalidField is the error of a message that the broker is known to refuse because of one of its fields.
+func invalidField(field, words string) *txn.SendError {
+	return &txn.SendError{Outcome: txn.RefusedForGood, Reason: txn.ReasonInvalid, Field: field, Words: words}
+}
+
 // oneWayError is the error of a message that was not handed to the connection.
 func oneWayError(m *txn.Message, err error) error {
 	if err == nil {

@@ -30,18 +30,16 @@ type setting struct {
 	until     time.Time
 }
 
-// Refusals returns the fields for which the broker of the message's queue is known to refuse the message, or not to retain it;
+// Refusals returns the reasons, each with its field, for which the broker of the message's queue is known to refuse the message, or not to retain it;
 // see messages.Broker. The broker is asked for the topic's settings now and then; without an answer nothing is refused.
-func (c *Client) Refusals(ctx context.Context, m *txn.Message) []txn.FieldError {
-	var wrong []txn.FieldError
+func (c *Client) Refusals(ctx context.Context, m *txn.Message) []*txn.SendError {
+	var wrong []*txn.SendError
 	version := c.remote.BrokerVersion(m.Queue.Broker) // 0: not known yet, and then it cannot be reached either
 	if !m.DeliverAt.IsZero() && version != 0 && version < remoting.VersionTimer {
-		wrong = append(wrong, txn.FieldError{
-			Pointer: "/" + txn.FieldDeliverAt, Message: "the broker's RocketMQ is older than 5.0 and cannot deliver at a given time: use delay_level",
-		})
+		wrong = append(wrong, invalidField(txn.FieldDeliverAt, "the broker's RocketMQ is older than 5.0 and cannot deliver at a given time: use delay_level"))
 	}
 	if len(m.Keys) == 0 && m.TxID == "" && version >= remoting.VersionTimer && c.compacted(ctx, topicAt{m.Queue.Broker, m.Topic}) {
-		wrong = append(wrong, txn.FieldError{Pointer: "/" + txn.FieldKeys, Message: textKeyMissing})
+		wrong = append(wrong, invalidField(txn.FieldKeys, textKeyMissing))
 	}
 	return wrong
 }

@@ -101,6 +101,14 @@ func (e *SendError) Answered() string {
 	}
 }
 
+// Invalid returns the error of the field in the message at a place of the request.
+func (e *SendError) Invalid(at string) FieldError {
+	if e.Field != "" {
+		at += "/" + e.Field
+	}
+	return FieldError{Pointer: at, Message: e.Words}
+}
+
 // IsUnsent reports whether err says that a request was not executed, never will be, and may succeed another time.
 func IsUnsent(err error) bool { return outcomeOf(err) == Unsent }
 
@@ -185,11 +193,7 @@ func Coded(err error, failed string) error {
 	case !ok:
 		return err
 	case e.Reason == ReasonInvalid:
-		field := FieldError{Message: e.Words}
-		if e.Field != "" {
-			field.Pointer = "/" + e.Field
-		}
-		invalid := Invalid(field)
+		invalid := Invalid(e.Invalid(""))
 		invalid.Cause = err
 		return invalid
 	case e.Reason == ReasonTooLarge:
