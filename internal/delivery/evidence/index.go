@@ -151,7 +151,13 @@ func (e *Evidence) indexIsSilent(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x := &e.of(name).index
-	return len(x.open) > 0 && !x.open[0].queued.IsZero() && time.Since(x.open[0].queued) >= x.timing.IndexPatience
+	// Not the oldest alone: the broker may have lost that one.
+	for _, p := range x.open {
+		if !p.queued.IsZero() && time.Since(p.queued) >= x.timing.IndexPatience {
+			return true
+		}
+	}
+	return false
 }
 
 // setSource notes the source for the broker from now on. It is true when that is another one than before.
