@@ -202,14 +202,14 @@ func (c *Cluster) isIndexed(b *broker, p place) bool {
 	return !c.config.NoIndex && p.offset >= b.hole && !p.indexed.After(time.Now())
 }
 
-// Undecided counts the half messages that brokers still ask about.
+// Undecided counts the half messages of transactions that brokers still ask about.
 func (c *Cluster) Undecided() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, now := 0, time.Now()
 	for _, b := range c.brokers {
 		for _, entry := range b.halves {
-			if (!entry.done || entry.doneAt.After(now)) && !entry.gone {
+			if (!entry.done || entry.doneAt.After(now)) && !entry.gone && entry.message.TxID != "" {
 				n++
 			}
 		}
