@@ -24,7 +24,7 @@ test: ## run all tests; what they need beside Go, Java and Maven is fetched, and
 model: ## explore many schedules of the flow and the deliveries over a database and brokers in memory; MODEL="-from 1 -count 100000" explores more
 	go test -count=1 -v -run 'TestPromises$$' ./internal/tools/model $(MODEL)
 
-faults: ## break everything, again and again, and count what consumers see: an hour (see docs/guarantees.md); FAULTS="-each 2" is shorter
+faults: ## break everything, again and again, and count what consumers see: an hour (see docs/faults.md); FAULTS="-each 2" is shorter
 	go build -o bin/faults ./internal/tools/faults/cmd
 	@exec bin/faults $(FAULTS)
 
@@ -36,7 +36,7 @@ lint: ## gofmt, and golangci-lint, which vets, too
 generate: ## make generated files anew
 	go generate ./...
 
-bench: ## benchmark the service beside a bare handler, in turns, with wrk (see README.md)
+bench: ## benchmark the service beside the same inserts without messages, in turns, with wrk (see README.md)
 	go build -o bin/bench ./internal/tools/bench
 	@exec bin/bench
 

@@ -35,8 +35,8 @@ type Input struct {
 // Plan is what a handler does in its transaction: either Statements, or Run. The service adds its own row to the same
 // transaction, and commits or rolls back.
 type Plan struct {
-	// Statements run in this order, in one round trip. Each is run whatever the others return; a statement that fails
-	// rolls all back.
+	// Statements run in this order, in one round trip, so none can depend on the rows that another returns. When one fails, those
+	// behind it do not run, and all is rolled back.
 	Statements []Statement
 	// Result is encoded as JSON and becomes the result in the answer. The kind's result_limit bounds its size.
 	Result any
@@ -44,7 +44,8 @@ type Plan struct {
 	// Run does the work itself, where it has to read before it writes. It must use tx for everything, and neither commit nor
 	// roll back. Its result replaces Result. Errors are as those of Plan; errors of PostgreSQL should be returned as they
 	// come, wrapped or not, because the service answers by their SQLSTATE. After a serialization failure or a deadlock the
-	// transaction is rolled back and Run is called again. ctx ends with the kind's timeout.
+	// transaction is rolled back and Run is called again. Each statement ends with the kind's
+	// timeout, and ctx ends 2 seconds after it.
 	Run func(ctx context.Context, tx pgx.Tx) (result any, err error)
 
 	// Isolation is the isolation level; empty means the database's default.

@@ -1,5 +1,4 @@
-// Package migrations holds the database schema as embedded, paired, sequential SQL files, and applies them. It imports
-// pgurl.
+// Package migrations holds the database schema as embedded, paired, sequential SQL files, and applies them.
 //
 // There are two sets: core is what the service needs, in the schema txsvc; example holds the tables of the shipped
 // kinds, in the schema public, and serves for first steps. Each has its own version table.

@@ -52,5 +52,5 @@ require (
 	stathat.com/c/consistent v1.0.0 // indirect
 )
 
-// In a repository of your own, require a released version and leave this line out.
+// In a repository of your own, let this point to a copy of txsvc, because nothing has been released yet.
 replace github.com/txsvc/txsvc => ../..

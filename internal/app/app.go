@@ -1,5 +1,5 @@
-// Package app is the commands of the service. It reads flags and environment, wires the other packages together, and
-// handles signals. It imports all of them; only the module's root package imports it.
+// Package app has the commands of the service: it reads flags and environment, wires the other packages together, and
+// handles signals. Only the module's root package imports it.
 package app
 
 import (

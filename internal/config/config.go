@@ -1,6 +1,5 @@
 // Package config reads the YAML file of kinds and topics. It is strict, fills in defaults, and checks the whole file before anything
-// starts. It reads no environment and no flags. It imports payload (schemas), nearest, selector, localtx/sqltext (the SQL of
-// kinds) and txn.
+// starts. It reads no environment and no flags.
 //
 // It reports all mistakes, each with line and column. It refuses fields that only later versions support, instead of ignoring
 // them.

@@ -1,5 +1,5 @@
 // Package delivery finishes what requests could not: it answers check-backs, finds out outcomes that are not known, and makes
-// committed messages visible that nobody has confirmed. It wires these peers, and imports them and txn:
+// committed messages visible that nobody has confirmed. It wires these peers:
 //
 //   - the resolver claims rows that have a half message, and checkbacks answer brokers about half messages;
 //   - outbox delivers rows without a half message, and lines deliver ordered rows;

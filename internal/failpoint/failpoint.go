@@ -1,7 +1,7 @@
 //go:build !failpoints
 
 // Package failpoint lets tests kill the process at a named point of a transaction. It does nothing unless the binary
-// was built with the tag "failpoints", which only tests do. It imports nothing of this module.
+// was built with the tag "failpoints", which only tests do.
 package failpoint
 
 // Hit does nothing in this build.

@@ -22,7 +22,7 @@ type Transactions interface {
 	Submit(ctx context.Context, r txn.Request) (*txn.Transaction, error)
 	// Get returns the transaction with the id, or a *txn.Error.
 	Get(ctx context.Context, id string) (*txn.Transaction, error)
-	// Redeliver asks for one more delivery attempt, and returns the transaction, or a *txn.Error.
+	// Redeliver lets a parked message be tried once more, and returns the transaction, or a *txn.Error.
 	Redeliver(ctx context.Context, id string) (*txn.Transaction, error)
 }
 

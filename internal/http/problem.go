@@ -20,8 +20,9 @@ type answer struct {
 	code   txn.Code // the one that clients see instead; empty: the same
 }
 
-// answers is the one table from codes to answers. openapi.yaml lists the codes that clients see. A 503, like a 400, 413,
-// 415 and 429, promises that this request has changed nothing and never will; see docs/guarantees.md.
+// answers is the one table from codes to answers. openapi.yaml lists the codes that clients see. To a POST
+// of a transaction, a 503, like a 400, 413, 415 and 429, promises that this request has changed nothing and never will; see
+// docs/guarantees.md.
 var answers = map[txn.Code]answer{
 	txn.CodeInvalidRequest:      {http.StatusBadRequest, "The request is not valid", ""},
 	txn.CodeForbidden:           {http.StatusForbidden, "Forbidden", ""},

@@ -1,5 +1,4 @@
-// Package localtx runs the local transactions of kinds, each together with its row, and says what became of them. It imports
-// only txn, failpoint, pause, postgres, postgres/rows, and the packages below it.
+// Package localtx runs the local transactions of kinds, each together with its row, and says what became of them.
 //
 // A local transaction whose statements are known beforehand goes to the server in one round trip: BEGIN, the row, the
 // statements of the kind, COMMIT (pipeline). A Go handler that talks to the database takes as many round trips as it needs

@@ -1,4 +1,4 @@
-// Package nearest finds the name that a misspelt one probably means. It imports nothing of this module.
+// Package nearest finds the name that a misspelt one probably means.
 package nearest
 
 // Name returns the candidate that needs the fewest letters added, left out, replaced or exchanged to become the name; nothing

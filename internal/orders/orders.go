@@ -1,5 +1,5 @@
 // Package orders is the shipped example of a local transaction in Go: it stores an order with its items, in one round
-// trip. Of this module it imports the root package only, as users' handlers do.
+// trip. It uses the module's root package only, as users' handlers do.
 package orders
 
 import (

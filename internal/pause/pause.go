@@ -1,4 +1,4 @@
-// Package pause lets a goroutine pause without outliving its context. It imports nothing of ours.
+// Package pause lets a goroutine pause without outliving its context.
 package pause
 
 import (

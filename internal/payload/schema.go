@@ -1,4 +1,4 @@
-// Package payload checks payloads against JSON Schema. It imports only txn.
+// Package payload checks payloads against JSON Schema.
 //
 // Schemas are files in one directory. Compile refuses references to anything outside of it, so nothing is ever fetched.
 // Formats are asserted. Numbers are compared exactly, however many digits they have.

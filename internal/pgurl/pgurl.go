@@ -1,4 +1,4 @@
-// Package pgurl reads PostgreSQL URLs for everything that connects. It imports nothing of ours.
+// Package pgurl reads PostgreSQL URLs for everything that connects.
 package pgurl
 
 import (

@@ -1,5 +1,4 @@
 // Package routing has one view of each topic's queues, and routes every message by it, with a transaction or without.
-// It imports only txn.
 //
 // There are two lists. The live queues are those that name servers list now: queues that can be written and that
 // consumers read, of brokers that have a master. All replicas see the same live queues as soon as each has asked again.

@@ -13,7 +13,7 @@ import (
 // view has what the router knows about one topic.
 type view struct {
 	topic           string
-	remaps, refuses bool // whether there are destinations of either kind
+	remaps, refuses bool // whether some destination has OnChangeRemap, or OnChangeRefuse
 	java            bool // or one that chooses as producers in Java do
 	live            atomic.Pointer[sighting]
 	last            atomic.Pointer[[]txn.Queue] // live queues, when there were any

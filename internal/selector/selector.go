@@ -1,5 +1,5 @@
-// Package selector chooses the queue of a message, by pure functions over a sorted list of queues that is the same in
-// every replica. It imports only txn.
+// Package selector chooses the queue of a message from a sorted list of queues that is the same in every replica. All
+// selectors but round_robin are pure functions of that list and the request.
 //
 // A selector that cannot choose says why in a *txn.Error; it never falls back to another queue.
 //

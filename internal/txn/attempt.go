@@ -113,7 +113,7 @@ func (s *Service) replay(ctx context.Context, r *submission) (*Transaction, erro
 }
 
 // attempt is one try at a request whose id has no answer yet. What it leaves behind when the process dies, after any of its
-// steps, a check-back or the resolver decides off the row: see the states in doc.go.
+// steps, a check-back or the resolver decides off the row: see the diagram in doc.go.
 func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, error) {
 	// Turn: one request of an ordered shard key works at a time.
 	if r.kind.Ordered {

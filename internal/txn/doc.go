@@ -2,7 +2,8 @@
 // makes one database transaction and one message a unit. It imports no other package of this module; the database,
 // the broker and HTTP are reached through the small interfaces in ports.go.
 //
-// The states of one attempt, and where each can end when a process dies:
+// How far one attempt can come, and how it can end when a process dies. These are not the states of a transaction in
+// answers and rows (State):
 //
 //	stateDiagram-v2
 //	    [*] --> routed: selector picks a queue

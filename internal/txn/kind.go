@@ -21,7 +21,7 @@ type Kind struct {
 }
 
 // Options say how a kind behaves. The configuration's reader sets them in its Kind, and GET /v1/kinds shows them by their
-// JSON names, so a new option is a field here and a line in the reader. The zero value of each is its default, except in
+// JSON names. docs/architecture.md lists all places that a new option needs. The zero value of each is its default, except in
 // answers: see DefaultOptions.
 type Options struct {
 	Ordered  bool       `json:"ordered"`  // messages of one topic and shard key become visible in the order of their commits

@@ -129,7 +129,7 @@ type Claim struct {
 	Line      int64 // of an ordered row: its place
 	First     int64 // commit-log offset of its half message as it was stored first; -1: it has none
 	CreatedAt time.Time
-	Attempts  int       // claims so far that may have sent something, this one included
+	Attempts  int       // claims so far, this one included, without those that were given back because nothing was sent
 	FreeSince time.Time // when the last holder's lease ended, on this process's clock, at the latest
 }
 

@@ -15,7 +15,7 @@ type SelectorInput struct {
 	Header func(name string) string
 }
 
-// Selector picks a queue. Select is pure and safe for concurrent use. Queues are sorted (Queue.Compare), usable, and at
+// Selector picks a queue. Select is safe for concurrent use, and pure, except for round_robin. Queues are sorted (Queue.Compare), usable, and at
 // least one. An *Error says why it cannot choose; it never falls back silently.
 type Selector interface {
 	Name() string

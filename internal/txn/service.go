@@ -74,7 +74,7 @@ func (s *Service) Get(ctx context.Context, id string) (*Transaction, error) {
 	}
 }
 
-// Redeliver asks for one more attempt at a message that was given up. It is safe to repeat, and returns the transaction
+// Redeliver lets a parked message be tried once more. It is safe to repeat, and returns the transaction
 // as it is now; errors are *Error.
 func (s *Service) Redeliver(ctx context.Context, id string) (*Transaction, error) {
 	t, err := s.Get(ctx, id)

@@ -9,13 +9,13 @@ import (
 )
 
 // Timing holds every duration on which the protocol's safety or the time of a request depends. All replicas use the same
-// values. DefaultTiming gives the reason of each; Validate holds them to one another. Durations that concern neither (how
+// values. DefaultTiming gives the reason where it is not obvious; Validate holds them to one another. Durations that concern neither (how
 // often something is logged, measured or cleaned up) are named where they are used.
 type Timing struct {
 	// An END_TRANSACTION under way, and so the lease on a row. See docs/guarantees.md, "Why a message is not doubled".
 	WriteWithin  time.Duration // from the lease's start until the frame is written, or dropped
 	ArriveWithin time.Duration // from the write until the broker's host has acknowledged it, or the connection is given up (TCP_USER_TIMEOUT)
-	BrokerQueue  time.Duration // waitTimeMillsInTransactionQueue: the broker drops what waited longer
+	BrokerQueue  time.Duration // waitTimeMillsInTransactionQueue: the broker drops requests that waited longer in its queue of requests
 	Slack        time.Duration // for clocks and scheduling
 
 	// The stages of a request, in their order.

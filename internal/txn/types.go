@@ -183,7 +183,7 @@ type Request struct {
 // NoHalf is the value of a half message's offsets in a row without one.
 const NoHalf = -1
 
-// Attempt is one try of one request. It has the half message, if there is one, and everything for the row.
+// Attempt is one try at one request. It has the half message, if there is one, and everything for the row.
 type Attempt struct {
 	Kind        *Kind
 	Request     Request // with its id

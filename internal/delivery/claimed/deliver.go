@@ -1,6 +1,6 @@
 // Package claimed delivers the message of one claimed row, once. It is what the resolver, check-backs, lines and the outbox
 // have in common: it finds out whether an earlier holder of the row has made the message visible, ends the half message, gives
-// the message another queue when its own was removed, and gives the lease back. The package imports only txn.
+// the message another queue when its own was removed, and gives the lease back.
 package claimed
 
 import (
@@ -15,7 +15,7 @@ import (
 type Leases interface {
 	// Defer gives a lease back of which nothing is under way, and keeps others from the row for a while.
 	Defer(ctx context.Context, lease txn.Lease, wait time.Duration, reason string) error
-	// GiveBack is Defer for leases of which nothing was sent: they do not count as attempts.
+	// GiveBack is Defer for leases of which nothing was sent: these claims do not count.
 	GiveBack(ctx context.Context, leases []txn.Lease, wait time.Duration, reason string) error
 	// Reroute gives a row another queue and UNIQ_KEY, and the lease back: from now on the row has no half message. It is false
 	// when the lease was lost.
@@ -162,19 +162,19 @@ func (d *Deliverer) failed(ctx context.Context, c txn.Claim, path string, err er
 	d.postpone(ctx, c, d.backOff(c.Attempts), txn.Why(err))
 }
 
-// postpone gives the lease back and keeps others from the row for a while. The attempt counts.
+// postpone gives the lease back and keeps others from the row for a while. The claim counts, also when nothing was sent.
 func (d *Deliverer) postpone(ctx context.Context, c txn.Claim, wait time.Duration, reason string) {
 	if err := d.ports.Leases.Defer(context.WithoutCancel(ctx), c.Lease, wait, reason); err != nil {
 		d.log.WarnContext(ctx, "giving a claim back; its lease ends by itself", "id", c.Message.TxID, "error", err)
 	}
 }
 
-// backOff is how long a row is left alone after so many attempts.
+// backOff is how long a row is left alone after so many claims.
 func (d *Deliverer) backOff(attempts int) time.Duration {
 	return min(d.timing.FirstBackoff<<min(max(attempts-1, 0), 10), d.timing.LongestBackoff)
 }
 
-// GiveBack lets others deliver rows of which nothing was sent. The attempt does not count. why is the error that kept this
+// GiveBack lets others deliver rows of which nothing was sent. These claims do not count. why is the error that kept this
 // process from sending, or nil.
 func (d *Deliverer) GiveBack(ctx context.Context, claims []txn.Claim, why error) {
 	if len(claims) == 0 {

@@ -1,5 +1,5 @@
-// Package evidence knows, for each broker, up to when everything that reached its host is executed and can be found, or is
-// dropped. A row whose earlier holders may have sent something is delivered only after that. The package imports only txn.
+// Package evidence knows a time for each broker: each request that reached the broker's host before this time is executed, and
+// its message can be found, or is dropped for good. A row whose earlier holders may have sent something is delivered only after that.
 //
 // A stopped broker leaves requests unread in its sockets, and executes them when it wakes. When it has answered a probe, it
 // is awake and reads its sockets. What it has read waits at most BrokerQueue, because BrokerFastFailure drops what waits

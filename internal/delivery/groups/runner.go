@@ -1,5 +1,5 @@
 // Package groups runs the work on groups of rows. A group is what one topic has on one broker, or the lines of one topic.
-// Runner works on each group alone, and Gate knows on which of them work makes sense now. The package imports only txn.
+// Runner works on each group alone, and Gate knows on which of them work makes sense now.
 package groups
 
 import (

@@ -1,6 +1,5 @@
 // Package lines delivers ordered rows. A line is what is committed and not yet visible of one topic and shard key, in the
-// order of the commits. A message is sent only when all before it in its line are visible. The package imports only txn, and
-// groups beside it.
+// order of the commits. A message is sent only when all before it in its line are visible.
 package lines
 
 import (

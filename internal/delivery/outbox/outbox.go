@@ -1,5 +1,4 @@
 // Package outbox delivers rows that have no half message: it sends their messages as normal ones, in batches for each queue.
-// The package imports only txn, and groups beside it.
 package outbox
 
 import (
@@ -31,7 +30,7 @@ type Rows interface {
 	MarkAll(ctx context.Context, ids []string, at time.Time) error
 	// MarkDelivered writes one mark soon; see txn.Store.
 	MarkDelivered(id string, at time.Time, ordered bool)
-	// Park gives a lease back, and keeps everybody from the row until an operator asks for another attempt.
+	// Park gives a lease back, and keeps everybody from the row until an operator asks for it.
 	Park(ctx context.Context, lease txn.Lease, reason string) error
 }
 

@@ -3,8 +3,6 @@
 // nothing of that sort, and when no code that is stored in the database does so either, which triggers, defaults and
 // views may call. All other transactions are followed by a reset, in the same round trip, which also looks for what it
 // cannot reset; a session in which it finds something is closed.
-//
-// It imports only postgres and pause.
 package residue
 
 import (

@@ -1,5 +1,5 @@
 // Package sqlstate says what the errors mean that PostgreSQL reports about a local transaction, and which of their words a
-// client may see. It imports only txn and postgres.
+// client may see.
 package sqlstate
 
 import (

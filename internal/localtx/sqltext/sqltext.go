@@ -1,6 +1,6 @@
 // Package sqltext reads the SQL of a local transaction: it splits the text into statements and turns named parameters
 // into PostgreSQL's positional ones. It knows PostgreSQL's lexical rules (chapter 4.1, with standard_conforming_strings
-// on), not its grammar. It imports only nearest.
+// on), not its grammar.
 //
 // A named parameter is written @name. In PostgreSQL @ is an operator character as well, so a parameter is only read
 // where a token can begin: after a space, a comma or an opening bracket. Where @name could be read in two ways, the text

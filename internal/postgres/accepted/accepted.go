@@ -1,5 +1,4 @@
-// Package accepted stores the lists of queues that operators have accepted, one for each topic. It imports only txn and
-// postgres.
+// Package accepted stores the lists of queues that operators have accepted, one for each topic.
 package accepted
 
 import (

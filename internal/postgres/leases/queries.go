@@ -100,7 +100,7 @@ const (
 	deferRow = `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval, last_error = nullif($4, '')
 		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`
 
-	// giveBack is deferRow for many rows. A claim of which certainly nothing was sent does not count as an attempt. The condition
+	// giveBack is deferRow for many rows. A claim with which certainly nothing was sent does not count. The condition
 	// on delivery has a form that no index is for, so that rows are found by their ids; see rows.
 	giveBack = `UPDATE txsvc.transactions t SET lease_until = clock_timestamp() + $3::interval, attempts = t.attempts - 1,
 			last_error = coalesce(nullif($4, ''), t.last_error)

@@ -1,4 +1,4 @@
-// Package retention deletes old transactions. It imports only postgres and pause.
+// Package retention deletes old transactions.
 package retention
 
 import (

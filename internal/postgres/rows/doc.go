@@ -1,5 +1,5 @@
 // Package rows reads and writes the rows of transactions: the row of an attempt, the fence that makes a rollback final, the
-// delivered marks, and the look at the rows before one in its line. It imports only txn, postgres and pause.
+// delivered marks, and the look at the rows before one in its line.
 //
 // A row exists if and only if the business change of its transaction does; an abandoned row is a fence and says that no
 // attempt with its id was decided.

@@ -1,7 +1,7 @@
 // Package remoting speaks RocketMQ's remoting protocol: frames, one multiplexed
 // connection per broker, and the requests that transactional messages need
 // (half messages, END_TRANSACTION, heartbeats, check-backs, the index query,
-// routes). It knows nothing of our transactions, and imports nothing of ours.
+// routes). It knows nothing of the service's transactions.
 //
 // Its promises, on which callers build:
 //

@@ -39,7 +39,7 @@ type EndRequest struct {
 //
 // The broker does not remember decisions: every further commit, also one after a rollback, makes one more visible
 // message. A BrokerError means that nothing was executed: CodeSystemBusy when the request waited too long in the
-// broker's queue, CodeSystemError when the half message is not at that offset or belongs to another group,
+// broker's queue of requests, CodeSystemError when the half message is not at that offset or belongs to another group,
 // CodeIllegalOperation when the message's own check immunity time has passed. After ErrReplyMissing the broker may
 // execute it now, later, or never.
 func (c *Client) EndTransaction(ctx context.Context, broker string, e *EndRequest) error {

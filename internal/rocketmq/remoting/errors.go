@@ -70,7 +70,7 @@ func (e *BrokerError) Error() string {
 const (
 	CodeSuccess             = 0
 	CodeSystemError         = 1
-	CodeSystemBusy          = 2 // not executed, because of flow control or a long wait in the broker's queue
+	CodeSystemBusy          = 2 // not executed, because of flow control or a long wait in the broker's queue of requests
 	CodeNotSupported        = 3
 	CodeFlushDiskTimeout    = 10
 	CodeSlaveNotAvailable   = 11

@@ -1,5 +1,5 @@
 // Package await lets tests of all packages wait for what comes by itself: by asking for it, until it is there or the time
-// is over. It imports nothing of this module.
+// is over.
 package await
 
 import (

@@ -1,7 +1,7 @@
-// Command bench measures POST /v1/orders with wrk. A bare handler, which does the same inserts without messages, and
+// Command bench measures POST /v1/orders with wrk. A baseline, which does the same inserts without messages, and
 // the service with either transport take turns within one run. It starts a real PostgreSQL and a real RocketMQ in a
-// temporary directory, and prints requests per second, the medians, and their ratios to the bare handler. It is a tool,
-// not part of the service, and imports devstack, migrations and the service's binary.
+// temporary directory, and prints requests per second, the medians, and their ratios to the baseline. It is a tool,
+// not part of the service.
 package main
 
 import (
@@ -44,7 +44,7 @@ end
 type options struct {
 	rounds, connections int
 	duration            time.Duration
-	bare                string // internal: serve the bare handler on this address
+	bare                string // internal: serve the baseline on this address
 }
 
 func main() {
@@ -52,7 +52,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, each of all contestants in turn")
 	flag.IntVar(&o.connections, "connections", 32, "wrk's connections")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of one measurement")
-	flag.StringVar(&o.bare, "bare", "", "internal: serve the bare handler on this address")
+	flag.StringVar(&o.bare, "bare", "", "internal: serve the baseline on this address")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -112,7 +112,7 @@ func run(ctx context.Context, o options) error {
 			"TXSVC_CONFIG=internal/config/dev.yaml", "TXSVC_LOG_LEVEL=error"}
 	}
 	contestants := []*contestant{
-		{name: "bare handler", args: []string{self, "-bare"}},
+		{name: "baseline", args: []string{self, "-bare"}},
 		{name: "txsvc native", args: []string{binary, "serve", "--listen"}, env: service("native")},
 		{name: "txsvc library", args: []string{binary, "serve", "--listen"}, env: service("library")},
 	}

@@ -1,5 +1,5 @@
 // Package devstack runs a real PostgreSQL and a real RocketMQ (one name server, one or more brokers) as child
-// processes, for `txsvc dev` and for tests. It imports no other package of this module.
+// processes, for `txsvc dev` and for tests.
 //
 // Both come as Maven artifacts and stay in a cache directory, so only the first start needs Maven and the network.
 // RocketMQ needs Java 17 or newer.

@@ -1,7 +1,6 @@
 // Package faults is the fault suite. It runs replicas of the real service on a real PostgreSQL and two real brokers,
 // puts load on them, breaks one thing after the other, up to three at once, and counts the messages that a consumer
-// sees. Package verify counts; this package has the faults, and the plan that draws them from a seed. It imports
-// devstack, verify, migrations and the wire client.
+// sees. Package verify counts; this package has the faults, and the plan that draws them from a seed.
 //
 // # World
 //

@@ -3,8 +3,8 @@
 // compares the three.
 //
 // It is a checker, so it must not repeat mistakes of the service. It has its own SQL, its own decoder of answers, and
-// its own idea of the claims of each answer (see docs/verify.md). It imports nothing else of this module but
-// rocketmq/remoting, to read topics, and pgurl, to read database URLs.
+// its own idea of the claims of each answer (see docs/verify.md). It shares no code with the service but the wire client and small packages without
+// knowledge of transactions.
 //
 // A run has three steps. A program may do other things meanwhile, for example cause faults:
 //

@@ -1,6 +1,6 @@
 // Package stacktest gives tests a real PostgreSQL and a real RocketMQ. It uses the stack that the environment variable
 // TXSVC_TEST_STACK describes (command withstack sets it). Without that, it starts one for this test binary at the first
-// use, and removes it at the end. It imports devstack and migrations.
+// use, and removes it at the end.
 //
 // A package that uses it has this function:
 //

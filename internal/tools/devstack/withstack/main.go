@@ -3,7 +3,7 @@
 //
 //	go run ./internal/tools/devstack/withstack go test ./...
 //
-// So the packages of a test run share one stack. It exits with the command's code. It imports devstack and stacktest.
+// So the packages of a test run share one stack. It exits with the command's code.
 package main
 
 import (

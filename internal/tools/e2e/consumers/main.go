@@ -3,7 +3,7 @@
 // consumer its group, "concurrently" or "orderly", and what it subscribes to: tags, or after "sql:" an SQL92 expression.
 //
 // The end-to-end tests run it, and its likeness in Java. It is a program of its own because the library's consumers have
-// data races, which would fail any test with the race detector. It imports nothing of ours.
+// data races, which would fail any test with the race detector.
 package main
 
 import (

@@ -172,7 +172,7 @@ type frame struct {
 	replies     chan<- reply
 }
 
-// arrive lets the frame wait in the broker's queue, which drops what waits too long.
+// arrive lets the frame wait in the broker's queue of requests, which drops what waits too long.
 func (f *frame) arrive() {
 	if f.queue > f.cluster.config.Timing.BrokerQueue {
 		f.reply(reply{err: busy(f.b.name)})

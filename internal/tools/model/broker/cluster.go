@@ -12,7 +12,7 @@ import (
 
 // Config is how the brokers of a cluster are set up.
 type Config struct {
-	Timing    txn.Timing // how long a frame may be on its way, and in a broker's queue
+	Timing    txn.Timing // how long a frame may be on its way, and in a broker's queue of requests
 	Brokers   []string
 	Queues    int           // of the topic on each broker
 	CheckFrom time.Duration // transactionTimeOut
