@@ -3,14 +3,19 @@ package localtx_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
+
+// serial numbers what tests and benchmarks make.
+var serial atomic.Int64
 
 // inFlight is how many transactions the benchmarks run at once.
 const inFlight = 32
@@ -20,16 +25,16 @@ const inFlight = 32
 //
 //	go test -run '^$' -bench Run -count 5 ./internal/localtx
 func BenchmarkRun(b *testing.B) {
-	b.Run("bare", func(b *testing.B) { benchmark(b, setup(b), bare) })
-	b.Run("run", func(b *testing.B) { benchmark(b, setup(b), runOnly) })
+	b.Run("bare", func(b *testing.B) { benchmark(b, pgtest.New(b), bare) })
+	b.Run("run", func(b *testing.B) { benchmark(b, pgtest.New(b), runOnly) })
 	b.Run("marked", func(b *testing.B) {
-		e := setup(b)
-		e.marking()
+		e := pgtest.New(b)
+		e.Marking()
 		benchmark(b, e, runAndMark)
 	})
 }
 
-func benchmark(b *testing.B, e *env, one func(e *env, id string) error) {
+func benchmark(b *testing.B, e *pgtest.Env, one func(e *pgtest.Env, id string) error) {
 	b.SetParallelism(inFlight / 2) // times GOMAXPROCS, which is 2 where this was measured
 	prefix := fmt.Sprint("tx-", serial.Add(1), "-")
 	b.ResetTimer()
@@ -44,21 +49,21 @@ func benchmark(b *testing.B, e *env, one func(e *env, id string) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tx/s")
 }
 
-func runOnly(e *env, id string) error {
-	if o := e.store.Run(context.Background(), attempt("orders", id, order)); o.Kind != txn.OutcomeCommitted {
-		return fmt.Errorf("got %s: %w", outcomeNames[o.Kind], o.Err)
+func runOnly(e *pgtest.Env, id string) error {
+	if o := e.Store.Run(context.Background(), pgtest.Attempt("orders", id, pgtest.Order)); o.Kind != txn.OutcomeCommitted {
+		return fmt.Errorf("got %s: %w", pgtest.OutcomeNames[o.Kind], o.Err)
 	}
 	return nil
 }
 
-func runAndMark(e *env, id string) error {
+func runAndMark(e *pgtest.Env, id string) error {
 	err := runOnly(e, id)
-	e.store.MarkDelivered(id, time.Now(), false)
+	e.Store.MarkDelivered(id, time.Now(), false)
 	return err
 }
 
-func bare(e *env, id string) error {
-	plan, err := ordersProgram{}.Plan(localtx.Input{ID: id, Payload: []byte(order)})
+func bare(e *pgtest.Env, id string) error {
+	plan, err := pgtest.Orders{}.Plan(localtx.Input{ID: id, Payload: []byte(pgtest.Order)})
 	if err != nil {
 		return err
 	}
@@ -68,5 +73,5 @@ func bare(e *env, id string) error {
 		batch.Queue(s.SQL, s.Args...)
 	}
 	batch.Queue(`COMMIT`)
-	return e.pool.SendBatch(context.Background(), batch).Close()
+	return e.Pool.SendBatch(context.Background(), batch).Close()
 }

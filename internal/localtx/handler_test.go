@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -21,7 +22,7 @@ func TestHandlersThatMisbehave(t *testing.T) {
 	}
 	tests := []struct {
 		name    string
-		handle  handler
+		handle  pgtest.Handler
 		want    txn.OutcomeKind
 		code    txn.Code
 		detail  string
@@ -110,12 +111,12 @@ func TestHandlersThatMisbehave(t *testing.T) {
 				return nil, nil
 			}},
 	}
-	e := setup(t, withTables(notes), withPrograms(func(add func(string, localtx.Program)) {
+	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithPrograms(func(add func(string, localtx.Program)) {
 		for _, tt := range tests {
 			add(tt.name, tt.handle)
 		}
 	}))
-	e.connected(len(tests)) // connecting could take longer than a test's timeout
+	e.Connected(len(tests)) // connecting could take longer than a test's timeout
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,18 +124,18 @@ func TestHandlersThatMisbehave(t *testing.T) {
 			if tt.timeout > 0 {
 				timeout = tt.timeout
 			}
-			a := attempt(tt.name, "tx "+tt.name, `{}`, timeout)
-			o := e.store.Run(context.Background(), a)
+			a := pgtest.Attempt(tt.name, "tx "+tt.name, `{}`, timeout)
+			o := e.Store.Run(context.Background(), a)
 			if tt.want == txn.OutcomeFailed {
-				wantFailed(t, o, tt.code, tt.detail)
+				pgtest.WantFailed(t, o, tt.code, tt.detail)
 			} else {
-				wantKind(t, o, tt.want)
+				pgtest.WantKind(t, o, tt.want)
 			}
-			row, err := e.store.Find(t.Context(), a.Request.ID)
+			row, err := e.Store.Find(t.Context(), a.Request.ID)
 			if stored := err == nil && !row.Abandoned; stored != (tt.want != txn.OutcomeFailed) {
 				t.Errorf("row: got %+v, %v", row, err)
 			}
-			if n := e.count(`notes WHERE id = $1`, a.Request.ID); tt.want != txn.OutcomeCommitted && n > 0 {
+			if n := e.Count(`notes WHERE id = $1`, a.Request.ID); tt.want != txn.OutcomeCommitted && n > 0 {
 				t.Errorf("a transaction that did not commit changed something")
 			}
 			wantCleanConnections(t, e)
@@ -146,19 +147,19 @@ func TestHandlersThatMisbehave(t *testing.T) {
 func TestPlannersThatEndTheTransaction(t *testing.T) {
 	t.Parallel()
 	insert := `INSERT INTO notes VALUES ($1)`
-	e := setup(t, withTables(notes),
-		withProgram("rolls back", statements(insert, `ROLLBACK`)), withProgram("rolls back and goes on", statements(insert, `ROLLBACK`, `SELECT 1`)),
-		withProgram("commits", statements(insert, `COMMIT`)), withProgram("uses a savepoint", statements(`SAVEPOINT a`, insert, `ROLLBACK TO SAVEPOINT a`, insert)))
+	e := pgtest.New(t, pgtest.WithTables(notes),
+		pgtest.WithProgram("rolls back", pgtest.Statements(insert, `ROLLBACK`)), pgtest.WithProgram("rolls back and goes on", pgtest.Statements(insert, `ROLLBACK`, `SELECT 1`)),
+		pgtest.WithProgram("commits", pgtest.Statements(insert, `COMMIT`)), pgtest.WithProgram("uses a savepoint", pgtest.Statements(`SAVEPOINT a`, insert, `ROLLBACK TO SAVEPOINT a`, insert)))
 	for kind, want := range map[string]txn.OutcomeKind{
 		"rolls back": txn.OutcomeFailed, "rolls back and goes on": txn.OutcomeFailed, "commits": txn.OutcomeCommitted, "uses a savepoint": txn.OutcomeCommitted,
 	} {
-		o := e.store.Run(t.Context(), attempt(kind, "tx "+kind, `{}`))
+		o := e.Store.Run(t.Context(), pgtest.Attempt(kind, "tx "+kind, `{}`))
 		if want == txn.OutcomeFailed {
-			wantFailed(t, o, txn.CodeInternal, "for the service to do")
+			pgtest.WantFailed(t, o, txn.CodeInternal, "for the service to do")
 		} else {
-			wantKind(t, o, want)
+			pgtest.WantKind(t, o, want)
 		}
-		if n := e.count(`notes WHERE id = $1`, "tx "+kind); (n == 1) != (want == txn.OutcomeCommitted) {
+		if n := e.Count(`notes WHERE id = $1`, "tx "+kind); (n == 1) != (want == txn.OutcomeCommitted) {
 			t.Errorf("%s: got %d notes", kind, n)
 		}
 		wantCleanConnections(t, e)
@@ -166,9 +167,9 @@ func TestPlannersThatEndTheTransaction(t *testing.T) {
 }
 
 // wantCleanConnections: nothing is left of a transaction in the connections that the next one gets.
-func wantCleanConnections(t *testing.T, e *env) {
+func wantCleanConnections(t *testing.T, e *pgtest.Env) {
 	t.Helper()
-	for _, conn := range e.pool.AcquireAllIdle(t.Context()) {
+	for _, conn := range e.Pool.AcquireAllIdle(t.Context()) {
 		if status := conn.Conn().PgConn().TxStatus(); status != 'I' {
 			t.Errorf("an idle connection has the transaction status %c", status)
 		}
@@ -178,17 +179,17 @@ func wantCleanConnections(t *testing.T, e *env) {
 
 func TestBackendTerminatedWhileWaiting(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTables(gate), withProgram("planner", statements(`SELECT FROM gate FOR UPDATE`)), withProgram("handler", each(`SELECT FROM gate FOR UPDATE`)))
-	e.lock(`SELECT FROM gate FOR UPDATE`)
+	e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("planner", pgtest.Statements(`SELECT FROM gate FOR UPDATE`)), pgtest.WithProgram("handler", pgtest.Each(`SELECT FROM gate FOR UPDATE`)))
+	e.Lock(`SELECT FROM gate FOR UPDATE`)
 	for _, kind := range []string{"planner", "handler"} {
-		done := e.inBackground(attempt(kind, "tx-"+kind, `{}`))
-		e.awaitWaiters(1)
-		if !value[bool](e, `SELECT bool_and(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) {
+		done := e.InBackground(pgtest.Attempt(kind, "tx-"+kind, `{}`))
+		e.AwaitWaiters(1)
+		if !pgtest.Value[bool](e, `SELECT bool_and(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) {
 			t.Fatal("no backend was terminated")
 		}
-		wantFailed(t, wait(t, "outcome", done), txn.CodeDatabaseUnavailable, "nothing was changed")
+		pgtest.WantFailed(t, pgtest.Wait(t, "outcome", done), txn.CodeDatabaseUnavailable, "nothing was changed")
 	}
-	if n := e.count("txsvc.transactions"); n != 0 {
+	if n := e.Count("txsvc.transactions"); n != 0 {
 		t.Errorf("got %d rows, want none", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/localtx/sqltext"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -63,26 +64,26 @@ func TestSQLResults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := setup(t, withTables(stock), withProgram("sql", program))
-			a := attempt("sql", "tx-1", `{"sku": "pen", "tags": {"color": "blue"}}`)
-			o := e.store.Run(t.Context(), a)
-			wantKind(t, o, txn.OutcomeCommitted)
+			e := pgtest.New(t, pgtest.WithTables(stock), pgtest.WithProgram("sql", program))
+			a := pgtest.Attempt("sql", "tx-1", `{"sku": "pen", "tags": {"color": "blue"}}`)
+			o := e.Store.Run(t.Context(), a)
+			pgtest.WantKind(t, o, txn.OutcomeCommitted)
 			sameJSON(t, "result", o.Transaction.Result, tt.result)
-			if diff := cmp.Diff(o.Transaction, e.find("tx-1")); diff != "" {
+			if diff := cmp.Diff(o.Transaction, e.Find("tx-1")); diff != "" {
 				t.Errorf("Find differs (-outcome +found):\n%s", diff)
 			}
-			if n := e.count("moves"); n != tt.moves {
+			if n := e.Count("moves"); n != tt.moves {
 				t.Errorf("got %d moves, want %d", n, tt.moves)
 			}
 			// In the place of a fence, where the statements go one by one, the result is the same.
-			e.exec(`TRUNCATE moves, stock; INSERT INTO stock VALUES ('pen', 5, '{"color": "blue"}'), ('ink', 2, '{}')`)
-			again := attempt("sql", "tx-1", string(a.Request.Payload))
-			e.exec(`DELETE FROM txsvc.transactions`)
-			e.decide(a)
-			o = e.store.Run(t.Context(), again)
-			wantKind(t, o, txn.OutcomeCommitted)
+			e.Exec(`TRUNCATE moves, stock; INSERT INTO stock VALUES ('pen', 5, '{"color": "blue"}'), ('ink', 2, '{}')`)
+			again := pgtest.Attempt("sql", "tx-1", string(a.Request.Payload))
+			e.Exec(`DELETE FROM txsvc.transactions`)
+			e.Decide(a)
+			o = e.Store.Run(t.Context(), again)
+			pgtest.WantKind(t, o, txn.OutcomeCommitted)
 			sameJSON(t, "result after a fence", o.Transaction.Result, tt.result)
-			if diff := cmp.Diff(o.Transaction, e.find("tx-1")); diff != "" {
+			if diff := cmp.Diff(o.Transaction, e.Find("tx-1")); diff != "" {
 				t.Errorf("Find after a fence differs (-outcome +found):\n%s", diff)
 			}
 		})
@@ -95,24 +96,31 @@ func TestSQLRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := setup(t, withTables(stock), withProgram("sql", program))
+	e := pgtest.New(t, pgtest.WithTables(stock), pgtest.WithProgram("sql", program))
 	for i, tt := range []struct{ payload, arg, message string }{
 		{`{"sku": "pen"}`, `{"n": 6}`, `new row for relation "stock" violates check constraint "stock_n_check"`},
 		{`{"sku": "cup"}`, `{"n": 1}`, "no such article"},
 	} {
-		a := attempt("sql", fmt.Sprint("tx-", i), tt.payload)
+		a := pgtest.Attempt("sql", fmt.Sprint("tx-", i), tt.payload)
 		a.Request.LocalArg = json.RawMessage(tt.arg)
-		o := e.store.Run(t.Context(), a)
-		wantKind(t, o, txn.OutcomeRejected)
+		o := e.Store.Run(t.Context(), a)
+		pgtest.WantKind(t, o, txn.OutcomeRejected)
 		if got := o.Transaction.Rejection.Message; got != tt.message {
 			t.Errorf("got %q, want %q", got, tt.message)
 		}
 	}
-	if n := e.count("moves"); n != 0 {
+	if n := e.Count("moves"); n != 0 {
 		t.Errorf("got %d moves, want none", n)
 	}
 	_, err = localtx.ParseSQL(`SELECT 1; COMMIT`)
 	if _, ok := errors.AsType[*sqltext.Error](err); !ok {
 		t.Errorf("got %v, want an *sqltext.Error", err)
+	}
+}
+
+func sameJSON(t testing.TB, what string, got json.RawMessage, want string) {
+	t.Helper()
+	if string(got) != want {
+		t.Errorf("%s: got %s, want %s", what, got, want)
 	}
 }

@@ -11,21 +11,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/txsvc/txsvc/internal/postgres/retention"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 func TestIDTaken(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
-	first := attempt("orders", "tx-1", order)
-	committed := e.store.Run(t.Context(), first)
-	wantKind(t, committed, txn.OutcomeCommitted)
-	o := e.store.Run(t.Context(), sameRequest(first))
-	wantKind(t, o, txn.OutcomeTaken)
+	e := pgtest.New(t)
+	first := pgtest.Attempt("orders", "tx-1", pgtest.Order)
+	committed := e.Store.Run(t.Context(), first)
+	pgtest.WantKind(t, committed, txn.OutcomeCommitted)
+	o := e.Store.Run(t.Context(), pgtest.SameRequest(first))
+	pgtest.WantKind(t, o, txn.OutcomeTaken)
 	if diff := cmp.Diff(committed.Transaction, o.Transaction); diff != "" {
 		t.Errorf("taken by (-first +got):\n%s", diff)
 	}
-	if n := e.count("orders"); n != 1 {
+	if n := e.Count("orders"); n != 1 {
 		t.Errorf("got %d orders, want 1", n)
 	}
 }
@@ -44,20 +45,20 @@ func TestIDRunning(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			e := setup(t, withTables(gate), withProgram("first", each(tt.first...)), withProgram("second", statements(`SELECT 1`)))
-			open := e.lock(`SELECT FROM gate FOR UPDATE`)
-			first := e.inBackground(attempt("first", "tx-1", `{}`))
-			e.awaitWaiters(1)
-			second := e.inBackground(attempt("second", "tx-1", `{}`))
-			e.awaitWaiters(2)
+			e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("first", pgtest.Each(tt.first...)), pgtest.WithProgram("second", pgtest.Statements(`SELECT 1`)))
+			open := e.Lock(`SELECT FROM gate FOR UPDATE`)
+			first := e.InBackground(pgtest.Attempt("first", "tx-1", `{}`))
+			e.AwaitWaiters(1)
+			second := e.InBackground(pgtest.Attempt("second", "tx-1", `{}`))
+			e.AwaitWaiters(2)
 			open()
-			a := wait(t, "first outcome", first)
-			b := wait(t, "second outcome", second)
+			a := pgtest.Wait(t, "first outcome", first)
+			b := pgtest.Wait(t, "second outcome", second)
 			if tt.want == txn.OutcomeTaken && b.Kind == txn.OutcomeCommitted && a.Kind == txn.OutcomeTaken {
 				return // the refusal is stored after the key is free: the other may come first
 			}
-			wantKind(t, b, tt.want)
-			if n := e.count("txsvc.transactions"); n != 1 {
+			pgtest.WantKind(t, b, tt.want)
+			if n := e.Count("txsvc.transactions"); n != 1 {
 				t.Errorf("got %d rows, want 1", n)
 			}
 		})
@@ -66,28 +67,28 @@ func TestIDRunning(t *testing.T) {
 
 func TestIDRunningTooLong(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTables(gate), withProgram("gated", statements(`SELECT FROM gate FOR UPDATE`)))
-	open := e.lock(`SELECT FROM gate FOR UPDATE`)
-	e.connected(2) // a new connection may take longer than the timeout below
-	first := e.inBackground(attempt("gated", "tx-1", `{}`, time.Minute))
-	e.awaitWaiters(1)
-	o := e.store.Run(t.Context(), attempt("gated", "tx-1", `{}`, 100*time.Millisecond))
-	wantFailed(t, o, txn.CodeConflict, "still running")
+	e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("gated", pgtest.Statements(`SELECT FROM gate FOR UPDATE`)))
+	open := e.Lock(`SELECT FROM gate FOR UPDATE`)
+	e.Connected(2) // a new connection may take longer than the timeout below
+	first := e.InBackground(pgtest.Attempt("gated", "tx-1", `{}`, time.Minute))
+	e.AwaitWaiters(1)
+	o := e.Store.Run(t.Context(), pgtest.Attempt("gated", "tx-1", `{}`, 100*time.Millisecond))
+	pgtest.WantFailed(t, o, txn.CodeConflict, "still running")
 	open()
-	wantKind(t, wait(t, "first outcome", first), txn.OutcomeCommitted)
+	pgtest.WantKind(t, pgtest.Wait(t, "first outcome", first), txn.OutcomeCommitted)
 }
 
 func TestOneIDInParallel(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTables(notes), withProgram("handler", noteHandler), withProgram("sql", noteSQL))
+	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithProgram("handler", noteHandler), pgtest.WithProgram("sql", noteSQL))
 	for i, kind := range []string{"orders", "handler", "sql"} {
 		id := "tx-" + kind
 		outcomes := make([]txn.Outcome, 50)
 		attempts := make([]*txn.Attempt, len(outcomes))
 		var wg sync.WaitGroup
 		for j := range outcomes {
-			attempts[j] = attempt(kind, id, order)
-			wg.Go(func() { outcomes[j] = e.store.Run(context.Background(), attempts[j]) })
+			attempts[j] = pgtest.Attempt(kind, id, pgtest.Order)
+			wg.Go(func() { outcomes[j] = e.Store.Run(context.Background(), attempts[j]) })
 		}
 		wg.Wait()
 		committed := 0
@@ -95,43 +96,43 @@ func TestOneIDInParallel(t *testing.T) {
 			switch o.Kind {
 			case txn.OutcomeCommitted:
 				committed++
-				if got := e.find(id).MessageID; got != attempts[j].Half.UniqKey {
+				if got := e.Find(id).MessageID; got != attempts[j].Half.UniqKey {
 					t.Errorf("%s: the row names half message %s, committed was %s", kind, got, attempts[j].Half.UniqKey)
 				}
 			case txn.OutcomeTaken:
-				if diff := cmp.Diff(e.find(id), o.Transaction); diff != "" {
+				if diff := cmp.Diff(e.Find(id), o.Transaction); diff != "" {
 					t.Errorf("%s: taken by (-row +got):\n%s", kind, diff)
 				}
 			default:
-				t.Errorf("%s: got %s: %v", kind, outcomeNames[o.Kind], o.Err)
+				t.Errorf("%s: got %s: %v", kind, pgtest.OutcomeNames[o.Kind], o.Err)
 			}
 		}
-		if committed != 1 || e.count("txsvc.transactions") != i+1 {
-			t.Errorf("%s: %d committed, %d rows so far", kind, committed, e.count("txsvc.transactions"))
+		if committed != 1 || e.Count("txsvc.transactions") != i+1 {
+			t.Errorf("%s: %d committed, %d rows so far", kind, committed, e.Count("txsvc.transactions"))
 		}
 	}
-	if got := e.count("orders") + e.count("notes"); got != 3 {
+	if got := e.Count("orders") + e.Count("notes"); got != 3 {
 		t.Errorf("got %d business rows, want 3", got)
 	}
 }
 
 // After its row is gone, an id is as good as new: the idempotency window is the retention.
 func TestIDAfterItsRetention(t *testing.T) {
-	e := setup(t)
-	first := e.store.Run(t.Context(), attempt("orders", "again", order))
+	e := pgtest.New(t)
+	first := e.Store.Run(t.Context(), pgtest.Attempt("orders", "again", pgtest.Order))
 	if first.Kind != txn.OutcomeCommitted {
 		t.Fatal(first.Err)
 	}
-	e.exec(`UPDATE txsvc.transactions SET delivery = 'delivered', decided_at = now() - interval '8 days'`)
-	e.exec(`DELETE FROM orders; DELETE FROM order_items`)
-	sweeper := retention.New(e.store.DB, 7*24*time.Hour, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	e.Exec(`UPDATE txsvc.transactions SET delivery = 'delivered', decided_at = now() - interval '8 days'`)
+	e.Exec(`DELETE FROM orders; DELETE FROM order_items`)
+	sweeper := retention.New(e.Store.DB, 7*24*time.Hour, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	for stepped := true; stepped; {
 		var err error
 		if stepped, _, err = sweeper.Step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if second := e.store.Run(t.Context(), attempt("orders", "again", order)); second.Kind != txn.OutcomeCommitted {
-		t.Errorf("got %s (%v), want committed", outcomeNames[second.Kind], second.Err)
+	if second := e.Store.Run(t.Context(), pgtest.Attempt("orders", "again", pgtest.Order)); second.Kind != txn.OutcomeCommitted {
+		t.Errorf("got %s (%v), want committed", pgtest.OutcomeNames[second.Kind], second.Err)
 	}
 }

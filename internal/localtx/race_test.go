@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -17,28 +18,28 @@ import (
 func TestDecideRacesRun(t *testing.T) {
 	t.Parallel()
 	const ids = 2500
-	e := setup(t, withTables(notes), withProgram("sql", noteSQL), withProgram("handler", noteHandler))
+	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithProgram("sql", noteSQL), pgtest.WithProgram("handler", noteHandler))
 	var mu sync.Mutex
-	verdicts := make(map[string]txn.Resolution) // by UNIQ_KEY; only final ones
+	resolutions := make(map[string]txn.Resolution) // by UNIQ_KEY; only final ones
 	committed := make(map[string]bool)
 	var count [4]int
 	race := func(a *txn.Attempt) error {
 		var o txn.Outcome
 		var both errgroup.Group
 		both.Go(func() error {
-			o = e.store.Run(context.Background(), a)
+			o = e.Store.Run(context.Background(), a)
 			return nil
 		})
 		both.Go(func() error {
-			verdict, _, err := e.store.Decide(context.Background(), a.Message, a.Half)
+			resolution, _, err := e.Store.Decide(context.Background(), a.Message, a.Half)
 			if errors.Is(err, context.DeadlineExceeded) {
 				err = nil // no answer in time, as of a machine that opens hundreds of connections at once: undecided
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			count[verdict]++
-			if verdict != txn.ResolutionUndecided {
-				verdicts[a.Half.UniqKey] = verdict
+			count[resolution]++
+			if resolution != txn.ResolutionUndecided {
+				resolutions[a.Half.UniqKey] = resolution
 			}
 			return err
 		})
@@ -53,18 +54,18 @@ func TestDecideRacesRun(t *testing.T) {
 	for i := range ids {
 		kind := []string{"orders", "sql", "handler"}[i%3]
 		g.Go(func() error {
-			a := attempt(kind, fmt.Sprint("tx-", i), order)
+			a := pgtest.Attempt(kind, fmt.Sprint("tx-", i), pgtest.Order)
 			if err := race(a); err != nil || i%2 == 0 {
 				return err
 			}
-			return race(sameRequest(a))
+			return race(pgtest.SameRequest(a))
 		})
 	}
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	inTable := make(map[string]bool)
-	rows, err := e.side.Query(t.Context(), `SELECT uniq_key FROM txsvc.transactions WHERE state = 'committed'`)
+	rows, err := e.Side.Query(t.Context(), `SELECT uniq_key FROM txsvc.transactions WHERE state = 'committed'`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +76,11 @@ func TestDecideRacesRun(t *testing.T) {
 		}
 		inTable[key] = true
 	}
-	for key, verdict := range verdicts {
-		if verdict == txn.ResolutionRollback && inTable[key] {
+	for key, resolution := range resolutions {
+		if resolution == txn.ResolutionRollback && inTable[key] {
 			t.Errorf("half message %s was told to roll back, and its transaction is committed", key)
 		}
-		if verdict == txn.ResolutionCommit && !inTable[key] {
+		if resolution == txn.ResolutionCommit && !inTable[key] {
 			t.Errorf("half message %s was told to commit, and its transaction is not committed", key)
 		}
 	}
@@ -88,10 +89,10 @@ func TestDecideRacesRun(t *testing.T) {
 			t.Errorf("half message %s: Run said committed: %t, the table says %t", key, said, inTable[key])
 		}
 	}
-	if n := e.count("orders") + e.count("notes"); n != len(inTable) {
+	if n := e.Count("orders") + e.Count("notes"); n != len(inTable) {
 		t.Errorf("got %d business rows, want %d", n, len(inTable))
 	}
-	t.Logf("verdicts: %d undecided, %d rollback, %d commit; %d of %d ids committed", count[0], count[1], count[2], len(inTable), ids)
+	t.Logf("resolutions: %d undecided, %d rollback, %d commit; %d of %d ids committed", count[0], count[1], count[2], len(inTable), ids)
 	if count[1] < ids/20 || count[2] < ids/20 {
 		t.Errorf("too one-sided to be a race")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -50,19 +51,19 @@ var refusals = []struct {
 
 func TestRejections(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTables(accounts), withPrograms(func(add func(string, localtx.Program)) {
+	e := pgtest.New(t, pgtest.WithTables(accounts), pgtest.WithPrograms(func(add func(string, localtx.Program)) {
 		for i, r := range refusals {
-			add(fmt.Sprint("planner", i), statements(`INSERT INTO entries VALUES ('a', 1)`, r.statement))
-			add(fmt.Sprint("handler", i), each(`INSERT INTO entries VALUES ('a', 1)`, r.statement))
+			add(fmt.Sprint("planner", i), pgtest.Statements(`INSERT INTO entries VALUES ('a', 1)`, r.statement))
+			add(fmt.Sprint("handler", i), pgtest.Each(`INSERT INTO entries VALUES ('a', 1)`, r.statement))
 		}
 	}))
 	for i, r := range refusals {
 		for _, program := range []string{"planner", "handler"} {
 			kind := fmt.Sprint(program, i)
-			a := attempt(kind, "tx-"+kind, `{"secret": "secret-7"}`)
-			o := e.store.Run(t.Context(), a)
+			a := pgtest.Attempt(kind, "tx-"+kind, `{"secret": "secret-7"}`)
+			o := e.Store.Run(t.Context(), a)
 			if o.Kind != txn.OutcomeRejected {
-				t.Errorf("%s, %s: got %s: %v", program, r.name, outcomeNames[o.Kind], o.Err)
+				t.Errorf("%s, %s: got %s: %v", program, r.name, pgtest.OutcomeNames[o.Kind], o.Err)
 				continue
 			}
 			if diff := cmp.Diff(&r.want, o.Transaction.Rejection); diff != "" {
@@ -71,29 +72,29 @@ func TestRejections(t *testing.T) {
 			wantRefusedRow(e, a, o.Transaction)
 		}
 	}
-	if n := e.count("entries") + e.count("later") + e.count("ends"); n != 0 || e.count(`accounts WHERE balance <> 10 OR id <> 'a'`) != 0 {
+	if n := e.Count("entries") + e.Count("later") + e.Count("ends"); n != 0 || e.Count(`accounts WHERE balance <> 10 OR id <> 'a'`) != 0 {
 		t.Error("a refused transaction changed something")
 	}
 }
 
 // wantRefusedRow: the answer is kept, the same attempt and others get it again, and there is nothing to deliver.
-func wantRefusedRow(e *env, a *txn.Attempt, first *txn.Transaction) {
-	e.t.Helper()
+func wantRefusedRow(e *pgtest.Env, a *txn.Attempt, first *txn.Transaction) {
+	e.T.Helper()
 	if first.State != txn.StateRolledBack || first.Delivery != txn.DeliveryNone || first.Abandoned || first.Result != nil {
-		e.t.Errorf("%s: got %+v", a.Request.ID, first)
+		e.T.Errorf("%s: got %+v", a.Request.ID, first)
 	}
-	if diff := cmp.Diff(first, e.find(a.Request.ID)); diff != "" {
-		e.t.Errorf("%s: Find differs (-outcome +found):\n%s", a.Request.ID, diff)
+	if diff := cmp.Diff(first, e.Find(a.Request.ID)); diff != "" {
+		e.T.Errorf("%s: Find differs (-outcome +found):\n%s", a.Request.ID, diff)
 	}
-	again := e.store.Run(e.t.Context(), sameRequest(a))
-	wantKind(e.t, again, txn.OutcomeTaken)
+	again := e.Store.Run(e.T.Context(), pgtest.SameRequest(a))
+	pgtest.WantKind(e.T, again, txn.OutcomeTaken)
 	if diff := cmp.Diff(first, again.Transaction); diff != "" {
-		e.t.Errorf("%s: the second attempt differs (-first +second):\n%s", a.Request.ID, diff)
+		e.T.Errorf("%s: the second attempt differs (-first +second):\n%s", a.Request.ID, diff)
 	}
-	verdict, _ := e.decide(a)
-	wantVerdict(e.t, verdict, txn.ResolutionRollback)
-	if row := value[string](e, `SELECT t::text FROM txsvc.transactions t WHERE id = $1`, a.Request.ID); strings.Contains(row, "secret-7") {
-		e.t.Errorf("the row holds a value of the payload: %s", row)
+	resolution, _ := e.Decide(a)
+	pgtest.WantResolution(e.T, resolution, txn.ResolutionRollback)
+	if row := pgtest.Value[string](e, `SELECT t::text FROM txsvc.transactions t WHERE id = $1`, a.Request.ID); strings.Contains(row, "secret-7") {
+		e.T.Errorf("the row holds a value of the payload: %s", row)
 	}
 }
 
@@ -120,20 +121,20 @@ var misfits = []struct{ statement, sqlstate, told string }{
 // tried again, and commits when the table has been mended meanwhile.
 func TestMisfits(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTables(accounts+`; CREATE TYPE mood AS ENUM ('good');
+	e := pgtest.New(t, pgtest.WithTables(accounts+`; CREATE TYPE mood AS ENUM ('good');
 		CREATE TABLE fits (small smallint, price numeric(5,2), code varchar(3), mood mood, needed int NOT NULL DEFAULT 0)`),
-		withPrograms(func(add func(string, localtx.Program)) {
+		pgtest.WithPrograms(func(add func(string, localtx.Program)) {
 			for i, m := range misfits {
-				add(fmt.Sprint("planner", i), statements(`INSERT INTO entries VALUES ('a', 1)`, m.statement))
-				add(fmt.Sprint("handler", i), each(`INSERT INTO entries VALUES ('a', 1)`, m.statement))
+				add(fmt.Sprint("planner", i), pgtest.Statements(`INSERT INTO entries VALUES ('a', 1)`, m.statement))
+				add(fmt.Sprint("handler", i), pgtest.Each(`INSERT INTO entries VALUES ('a', 1)`, m.statement))
 			}
-			add("mended", statements(`INSERT INTO fits (small) SELECT n FROM (SELECT 77777777777 AS n) AS x`))
+			add("mended", pgtest.Statements(`INSERT INTO fits (small) SELECT n FROM (SELECT 77777777777 AS n) AS x`))
 		}))
 	for i, m := range misfits {
 		for _, program := range []string{"planner", "handler"} {
 			kind := fmt.Sprint(program, i)
-			o := e.store.Run(t.Context(), attempt(kind, "tx-"+kind, `{}`))
-			wantFailed(t, o, txn.CodeRejected, "nothing was changed")
+			o := e.Store.Run(t.Context(), pgtest.Attempt(kind, "tx-"+kind, `{}`))
+			pgtest.WantFailed(t, o, txn.CodeRejected, "nothing was changed")
 			err, ok := errors.AsType[*txn.Error](o.Err)
 			want := "a value does not fit its type or range" + m.told
 			if m.sqlstate == "23502" {
@@ -147,13 +148,13 @@ func TestMisfits(t *testing.T) {
 			}
 		}
 	}
-	if n := e.count("txsvc.transactions") + e.count("entries"); n != 0 {
+	if n := e.Count("txsvc.transactions") + e.Count("entries"); n != 0 {
 		t.Errorf("got %d rows, want none", n)
 	}
-	a := attempt("mended", "tx-mended", `{}`)
-	wantFailed(t, e.store.Run(t.Context(), a), txn.CodeRejected, "smallint out of range")
-	e.exec(`ALTER TABLE fits ALTER small TYPE bigint`)
-	wantKind(t, e.store.Run(t.Context(), sameRequest(a)), txn.OutcomeCommitted)
+	a := pgtest.Attempt("mended", "tx-mended", `{}`)
+	pgtest.WantFailed(t, e.Store.Run(t.Context(), a), txn.CodeRejected, "smallint out of range")
+	e.Exec(`ALTER TABLE fits ALTER small TYPE bigint`)
+	pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.SameRequest(a)), txn.OutcomeCommitted)
 }
 
 // Faults are not refusals: nothing is stored, and the same id may be tried again.
@@ -179,72 +180,72 @@ func TestFaults(t *testing.T) {
 		{"ended by an operator", `SELECT pg_terminate_backend(pg_backend_pid())`, txn.CodeDatabaseUnavailable},
 		{"killed at COMMIT", `INSERT INTO dies VALUES (1)`, txn.CodeDatabaseUnavailable},
 	}
-	e := setup(t, withTables(accounts+`; CREATE TABLE months (n text) PARTITION BY LIST (n); CREATE SEQUENCE numbers MINVALUE 0 START 1 MAXVALUE 1; CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+	e := pgtest.New(t, pgtest.WithTables(accounts+`; CREATE TABLE months (n text) PARTITION BY LIST (n); CREATE SEQUENCE numbers MINVALUE 0 START 1 MAXVALUE 1; CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
 		CREATE TABLE dies (n int);
 		CREATE CONSTRAINT TRIGGER die AFTER INSERT ON dies DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die()`),
-		withPrograms(func(add func(string, localtx.Program)) {
+		pgtest.WithPrograms(func(add func(string, localtx.Program)) {
 			for i, f := range faults {
 				after := `INSERT INTO entries VALUES ('a', 1)`
-				add(fmt.Sprint("planner", i), statements(f.statement, after))
-				add(fmt.Sprint("handler", i), each(f.statement, after))
+				add(fmt.Sprint("planner", i), pgtest.Statements(f.statement, after))
+				add(fmt.Sprint("handler", i), pgtest.Each(f.statement, after))
 			}
 		}))
 	for i, f := range faults {
 		for _, program := range []string{"planner", "handler"} {
 			kind := fmt.Sprint(program, i)
-			o := e.store.Run(t.Context(), attempt(kind, "tx-"+kind, `{}`))
+			o := e.Store.Run(t.Context(), pgtest.Attempt(kind, "tx-"+kind, `{}`))
 			if o.Kind != txn.OutcomeFailed || txn.CodeOf(o.Err) != f.code {
-				t.Errorf("%s, %s: got %s: %v, want %s", program, f.name, outcomeNames[o.Kind], o.Err, f.code)
+				t.Errorf("%s, %s: got %s: %v, want %s", program, f.name, pgtest.OutcomeNames[o.Kind], o.Err, f.code)
 			} else if strings.Contains(o.Err.Error(), "secret-7") {
 				t.Errorf("%s, %s: the error for the log quotes a value: %v", program, f.name, o.Err)
 			}
 		}
 	}
-	if n := e.count("txsvc.transactions WHERE NOT abandoned"); n != 0 {
+	if n := e.Count("txsvc.transactions WHERE NOT abandoned"); n != 0 {
 		t.Errorf("got %d rows, want none", n)
 	}
-	if n := e.count("entries"); n != 0 {
+	if n := e.Count("entries"); n != 0 {
 		t.Errorf("got %d entries, want none", n)
 	}
 }
 
 func TestPlannerRefuses(t *testing.T) {
 	t.Parallel()
-	e := setup(t,
-		withProgram("rejects", planner(func(localtx.Input) (localtx.Plan, error) {
+	e := pgtest.New(t,
+		pgtest.WithProgram("rejects", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
 			return localtx.Plan{}, fmt.Errorf("checking: %w", &txn.Rejection{Message: "not on Sundays"})
 		})),
-		withProgram("invalid", planner(func(localtx.Input) (localtx.Plan, error) {
+		pgtest.WithProgram("invalid", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
 			return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/x", Message: "is wrong"})
 		})),
-		withProgram("panics", planner(func(localtx.Input) (localtx.Plan, error) { panic("oops") })),
-		withProgram("unsendable", planner(func(localtx.Input) (localtx.Plan, error) {
+		pgtest.WithProgram("panics", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) { panic("oops") })),
+		pgtest.WithProgram("unsendable", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
 			return localtx.Plan{Statements: []localtx.Statement{{SQL: `SELECT $1::int`, Args: []any{struct{}{}}}}}, nil
 		})),
-		withProgram("badly", planner(func(localtx.Input) (localtx.Plan, error) {
+		pgtest.WithProgram("badly", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
 			return localtx.Plan{Result: json.RawMessage(`{`)}, nil
 		})),
 	)
-	rejected := attempt("rejects", "tx-1", `{}`)
-	o := e.store.Run(t.Context(), rejected)
-	wantKind(t, o, txn.OutcomeRejected)
+	rejected := pgtest.Attempt("rejects", "tx-1", `{}`)
+	o := e.Store.Run(t.Context(), rejected)
+	pgtest.WantKind(t, o, txn.OutcomeRejected)
 	if got := o.Transaction.Rejection.Message; got != "not on Sundays" {
 		t.Errorf("got %q", got)
 	}
 	wantRefusedRow(e, rejected, o.Transaction)
-	wantFailed(t, e.store.Run(t.Context(), attempt("invalid", "tx-2", `{}`)), txn.CodeInvalidRequest, "/payload/x")
-	wantFailed(t, e.store.Run(t.Context(), attempt("panics", "tx-3", `{}`)), txn.CodeInternal, "panicked: oops")
-	wantFailed(t, e.store.Run(t.Context(), attempt("unsendable", "tx-4", `{}`)), txn.CodeInternal, "nothing was changed")
-	wantFailed(t, e.store.Run(t.Context(), attempt("badly", "tx-5", `{}`)), txn.CodeInternal, "nothing was changed")
-	if n := e.count("txsvc.transactions"); n != 1 {
+	pgtest.WantFailed(t, e.Store.Run(t.Context(), pgtest.Attempt("invalid", "tx-2", `{}`)), txn.CodeInvalidRequest, "/payload/x")
+	pgtest.WantFailed(t, e.Store.Run(t.Context(), pgtest.Attempt("panics", "tx-3", `{}`)), txn.CodeInternal, "panicked: oops")
+	pgtest.WantFailed(t, e.Store.Run(t.Context(), pgtest.Attempt("unsendable", "tx-4", `{}`)), txn.CodeInternal, "nothing was changed")
+	pgtest.WantFailed(t, e.Store.Run(t.Context(), pgtest.Attempt("badly", "tx-5", `{}`)), txn.CodeInternal, "nothing was changed")
+	if n := e.Count("txsvc.transactions"); n != 1 {
 		t.Errorf("got %d rows, want 1", n)
 	}
 }
 
 func TestOrdersRefused(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
-	wantKind(t, e.store.Run(t.Context(), attempt("orders", "tx-0", `{"customer":"c","currency":"EUR","reference":"r","items":[{"sku":"a","quantity":1,"amount_minor":1}]}`)), txn.OutcomeCommitted)
+	e := pgtest.New(t)
+	pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("orders", "tx-0", `{"customer":"c","currency":"EUR","reference":"r","items":[{"sku":"a","quantity":1,"amount_minor":1}]}`)), txn.OutcomeCommitted)
 	for payload, constraint := range map[string]string{
 		`{"customer":"","currency":"EUR","items":[{"sku":"a","quantity":1,"amount_minor":1}]}`:                  "orders_customer_length",
 		`{"customer":"c","currency":"eur","items":[{"sku":"a","quantity":1,"amount_minor":1}]}`:                 "orders_currency_iso4217",
@@ -253,14 +254,14 @@ func TestOrdersRefused(t *testing.T) {
 		`{"customer":"c","currency":"EUR","items":[{"sku":"a","quantity":1,"amount_minor":-1}]}`:                "orders_total_not_negative",
 		`{"customer":"c","currency":"EUR","reference":"r","items":[{"sku":"a","quantity":1,"amount_minor":1}]}`: "orders_reference_once",
 	} {
-		o := e.store.Run(t.Context(), attempt("orders", fmt.Sprint("tx", serial.Add(1)), payload))
+		o := e.Store.Run(t.Context(), pgtest.Attempt("orders", fmt.Sprint("tx", serial.Add(1)), payload))
 		if o.Kind != txn.OutcomeRejected {
-			t.Errorf("%s: got %s: %v", payload, outcomeNames[o.Kind], o.Err)
+			t.Errorf("%s: got %s: %v", payload, pgtest.OutcomeNames[o.Kind], o.Err)
 		} else if got := o.Transaction.Rejection.Constraint; got != constraint {
 			t.Errorf("%s: got %q, want %q", payload, got, constraint)
 		}
 	}
-	if n := e.count("orders"); n != 1 {
+	if n := e.Count("orders"); n != 1 {
 		t.Errorf("got %d orders, want 1", n)
 	}
 }

@@ -7,19 +7,20 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // What is known beforehand goes to the server at once, whatever the kind's timeout and isolation level.
 func TestRunTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t)
+	p := pgtest.NewProxy(t)
 	kept, err := localtx.ParseSQL(`INSERT INTO notes (id) VALUES (@id); SELECT id FROM notes WHERE id = @id`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := setup(t, withURL(p.through), withTables(notes), withProgram("sql", noteSQL), withProgram("handler", noteHandler),
-		withProgram("kept", kept), withProgram("serializable", isolated{statements(`INSERT INTO notes VALUES ($1)`), pgx.Serializable}))
+	e := pgtest.New(t, pgtest.WithURL(p.Through), pgtest.WithTables(notes), pgtest.WithProgram("sql", noteSQL), pgtest.WithProgram("handler", noteHandler),
+		pgtest.WithProgram("kept", kept), pgtest.WithProgram("serializable", pgtest.Isolated(pgtest.Statements(`INSERT INTO notes VALUES ($1)`), pgx.Serializable)))
 	for _, tt := range []struct {
 		kind    string
 		timeout time.Duration
@@ -31,9 +32,9 @@ func TestRunTakesOneRoundTrip(t *testing.T) {
 	} {
 		var got int
 		for i := range 3 { // the first two prepare the statements, on one connection
-			before := p.requests()
-			wantKind(t, e.store.Run(t.Context(), attempt(tt.kind, tt.kind+tt.timeout.String()+string(rune('a'+i)), order, tt.timeout)), txn.OutcomeCommitted)
-			got = p.requests() - before
+			before := p.Requests()
+			pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt(tt.kind, tt.kind+tt.timeout.String()+string(rune('a'+i)), pgtest.Order, tt.timeout)), txn.OutcomeCommitted)
+			got = p.Requests() - before
 		}
 		if got != tt.want {
 			t.Errorf("%s with a timeout of %s: got %d round trips, want %d", tt.kind, tt.timeout, got, tt.want)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 )
 
 var tableRows = flag.Int("rows", 1_000_000, "rows of the large table in BenchmarkTableSize")
@@ -35,8 +37,8 @@ func BenchmarkTableSize(b *testing.B) {
 }
 
 func benchmarkSize(b *testing.B, random bool) {
-	small, large := setup(b), setup(b)
-	filler, err := pgxpool.New(b.Context(), large.url) // its statements may take their time
+	small, large := pgtest.New(b), pgtest.New(b)
+	filler, err := pgxpool.New(b.Context(), large.URL) // its statements may take their time
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -49,9 +51,9 @@ func benchmarkSize(b *testing.B, random bool) {
 	if _, err := filler.Exec(b.Context(), `VACUUM ANALYZE txsvc.transactions`); err != nil {
 		b.Fatal(err)
 	}
-	small.exec(`VACUUM ANALYZE txsvc.transactions`)
-	for _, e := range []*env{small, large} {
-		e.marking()
+	small.Exec(`VACUUM ANALYZE txsvc.transactions`)
+	for _, e := range []*pgtest.Env{small, large} {
+		e.Marking()
 	}
 	b.ResetTimer()
 	for range b.N {
@@ -61,7 +63,7 @@ func benchmarkSize(b *testing.B, random bool) {
 			var looked [2]time.Duration
 			for i := range 2 {
 				i = (i + turn) % 2 // who begins changes
-				e := []*env{small, large}[i]
+				e := []*pgtest.Env{small, large}[i]
 				took[i] = manyRuns(b, e, random, 2000)
 				looked[i] = manyClaims(b, e, 200)
 			}
@@ -76,7 +78,7 @@ func benchmarkSize(b *testing.B, random bool) {
 	b.StopTimer()
 }
 
-func manyRuns(b *testing.B, e *env, random bool, count int) time.Duration {
+func manyRuns(b *testing.B, e *pgtest.Env, random bool, count int) time.Duration {
 	b.Helper()
 	start := time.Now()
 	var all sync.WaitGroup
@@ -98,11 +100,11 @@ func manyRuns(b *testing.B, e *env, random bool, count int) time.Duration {
 	return time.Since(start)
 }
 
-func manyClaims(b *testing.B, e *env, count int) time.Duration {
+func manyClaims(b *testing.B, e *pgtest.Env, count int) time.Duration {
 	b.Helper()
 	start := time.Now()
 	for range count {
-		if _, err := e.store.ClaimDue(context.Background(), []string{"broker-a", "broker-b"}, 500); err != nil {
+		if _, err := e.Store.ClaimDue(context.Background(), []string{"broker-a", "broker-b"}, 500); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,48 +10,44 @@ import (
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/tools/await"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // broken is a store behind a proxy, with warm connections, and attempts whose next request ends in COMMIT.
 type broken struct {
-	*env
-	proxy *proxy
+	*pgtest.Env
+	proxy *pgtest.Proxy
 }
 
 func newBroken(t *testing.T) broken {
 	t.Helper()
-	p := newProxy(t)
+	p := pgtest.NewProxy(t)
 	b := broken{proxy: p}
 	// The handler's last request before COMMIT is done when it returns: that is when the network breaks.
-	late := handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+	late := pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
 		result, err := noteHandler(ctx, tx, in)
 		if in.ID != "warm" {
-			p.mu.Lock()
-			p.action, p.planned = p.planned, actNothing
-			p.mu.Unlock()
+			p.Strike()
 		}
 		return result, err
 	})
-	b.env = setup(t, withURL(p.through), withTables(notes), withProgram("sql", noteSQL), withProgram("handler", late))
+	b.Env = pgtest.New(t, pgtest.WithURL(p.Through), pgtest.WithTables(notes), pgtest.WithProgram("sql", noteSQL), pgtest.WithProgram("handler", late))
 	for _, kind := range []string{"orders", "sql", "handler"} {
-		a := attempt(kind, "warm", order)
-		wantKind(t, b.store.Run(t.Context(), a), txn.OutcomeCommitted)
-		b.exec(`DELETE FROM txsvc.transactions; DELETE FROM notes; DELETE FROM orders`)
+		a := pgtest.Attempt(kind, "warm", pgtest.Order)
+		pgtest.WantKind(t, b.Store.Run(t.Context(), a), txn.OutcomeCommitted)
+		b.Exec(`DELETE FROM txsvc.transactions; DELETE FROM notes; DELETE FROM orders`)
 	}
 	return b
 }
 
 // run runs the attempt with the action at the request that holds its COMMIT.
-func (b broken) run(a *txn.Attempt, act action) txn.Outcome {
-	b.proxy.mu.Lock()
-	b.proxy.struck = make(chan struct{})
-	b.proxy.planned = act
+func (b broken) run(a *txn.Attempt, act pgtest.Action) txn.Outcome {
+	b.proxy.Plan(act)
 	if a.Kind.Name != "handler" {
-		b.proxy.action = act
+		b.proxy.Strike()
 	}
-	b.proxy.mu.Unlock()
-	return b.store.Run(context.Background(), a)
+	return b.Store.Run(context.Background(), a)
 }
 
 var programs = []string{"orders", "sql", "handler"}
@@ -60,17 +56,17 @@ func TestReplyToCommitLost(t *testing.T) {
 	t.Parallel()
 	b := newBroken(t)
 	for _, kind := range programs {
-		a := attempt(kind, "tx-"+kind, order)
-		o := b.run(a, actCutAfter)
-		wait(t, "cut", b.proxy.struck)
-		wantKind(t, o, txn.OutcomeCommitted)
-		if diff := cmp.Diff(b.find(a.Request.ID), o.Transaction); diff != "" {
+		a := pgtest.Attempt(kind, "tx-"+kind, pgtest.Order)
+		o := b.run(a, pgtest.CutAfter)
+		pgtest.Wait(t, "cut", b.proxy.Struck())
+		pgtest.WantKind(t, o, txn.OutcomeCommitted)
+		if diff := cmp.Diff(b.Find(a.Request.ID), o.Transaction); diff != "" {
 			t.Errorf("%s: (-found +outcome):\n%s", kind, diff)
 		}
 		if o.Lease.ID != a.Request.ID || o.Lease.Epoch != 1 || time.Until(o.Lease.WriteBefore) > txn.DefaultTiming().WriteWithin {
 			t.Errorf("%s: lease: got %+v", kind, o.Lease)
 		}
-		wantRow(b.env, a, o.Transaction)
+		wantRow(b.Env, a, o.Transaction)
 	}
 }
 
@@ -78,14 +74,14 @@ func TestCommitNeverArrives(t *testing.T) {
 	t.Parallel()
 	b := newBroken(t)
 	for _, kind := range programs {
-		a := attempt(kind, "tx-"+kind, order)
-		wantFailed(t, b.run(a, actCutBefore), txn.CodeDatabaseUnavailable, "nothing was changed")
-		wait(t, "cut", b.proxy.struck)
-		verdict, _ := b.decide(a)
-		wantVerdict(t, verdict, txn.ResolutionRollback)
-		wantKind(t, b.store.Run(t.Context(), sameRequest(a)), txn.OutcomeCommitted)
+		a := pgtest.Attempt(kind, "tx-"+kind, pgtest.Order)
+		pgtest.WantFailed(t, b.run(a, pgtest.CutBefore), txn.CodeDatabaseUnavailable, "nothing was changed")
+		pgtest.Wait(t, "cut", b.proxy.Struck())
+		resolution, _ := b.Decide(a)
+		pgtest.WantResolution(t, resolution, txn.ResolutionRollback)
+		pgtest.WantKind(t, b.Store.Run(t.Context(), pgtest.SameRequest(a)), txn.OutcomeCommitted)
 	}
-	if n := b.count("orders") + b.count("notes"); n != len(programs) {
+	if n := b.Count("orders") + b.Count("notes"); n != len(programs) {
 		t.Errorf("got %d business rows, want %d", n, len(programs))
 	}
 }
@@ -94,29 +90,29 @@ func TestCommitNeverArrives(t *testing.T) {
 func TestOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		act  action
+		act  pgtest.Action
 		want txn.Resolution
-	}{"executed": {actMute, txn.ResolutionCommit}, "lost": {actHold, txn.ResolutionRollback}} {
+	}{"executed": {pgtest.Mute, txn.ResolutionCommit}, "lost": {pgtest.Hold, txn.ResolutionRollback}} {
 		for _, kind := range programs {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				t.Parallel()
 				b := newBroken(t)
-				a := attempt(kind, "tx-1", order, 300*time.Millisecond)
+				a := pgtest.Attempt(kind, "tx-1", pgtest.Order, 300*time.Millisecond)
 				start := time.Now()
 				o := b.run(a, tt.act)
-				wantKind(t, o, txn.OutcomeUnknown)
+				pgtest.WantKind(t, o, txn.OutcomeUnknown)
 				if took := time.Since(start); o.Err == nil || took > 7*time.Second {
 					t.Errorf("got %v after %s", o.Err, took)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
-				if verdict, _, err := b.store.Decide(ctx, a.Message, a.Half); err == nil {
-					t.Errorf("Decide without the network: got %v", verdict)
+				if resolution, _, err := b.Store.Decide(ctx, a.Message, a.Half); err == nil {
+					t.Errorf("Decide without the network: got %v", resolution)
 				}
-				b.proxy.heal() // the server's side stays open: its own limits end the session
-				await.True(t, patience, "verdict", func() bool {
-					verdict, _, err := b.store.Decide(t.Context(), a.Message, a.Half)
-					return err == nil && verdict == tt.want
+				b.proxy.Heal() // the server's side stays open: its own limits end the session
+				await.True(t, pgtest.Patience, "resolution", func() bool {
+					resolution, _, err := b.Store.Decide(t.Context(), a.Message, a.Half)
+					return err == nil && resolution == tt.want
 				})
 			})
 		}
@@ -131,15 +127,15 @@ func TestCommitArrivesAfterTheFence(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := newBroken(t)
-			a := attempt(kind, "tx-1", order, 300*time.Millisecond)
-			wantKind(t, b.run(a, actHold), txn.OutcomeUnknown)
-			b.proxy.heal()
-			verdict, _ := b.decide(a)
-			wantVerdict(t, verdict, txn.ResolutionRollback)
-			b.proxy.release()
-			verdict, row := b.decide(a)
-			wantVerdict(t, verdict, txn.ResolutionRollback)
-			if !row.Abandoned || b.count("orders")+b.count("notes") != 0 {
+			a := pgtest.Attempt(kind, "tx-1", pgtest.Order, 300*time.Millisecond)
+			pgtest.WantKind(t, b.run(a, pgtest.Hold), txn.OutcomeUnknown)
+			b.proxy.Heal()
+			resolution, _ := b.Decide(a)
+			pgtest.WantResolution(t, resolution, txn.ResolutionRollback)
+			b.proxy.Release()
+			resolution, row := b.Decide(a)
+			pgtest.WantResolution(t, resolution, txn.ResolutionRollback)
+			if !row.Abandoned || b.Count("orders")+b.Count("notes") != 0 {
 				t.Errorf("committed after it was told to roll back: %+v", row)
 			}
 		})

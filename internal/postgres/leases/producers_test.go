@@ -1,9 +1,10 @@
-package localtx_test
+package leases_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -13,31 +14,31 @@ func TestOwnHalf(t *testing.T) {
 	e := setup(t)
 	own := func(want bool, id, uniqKey, what string) {
 		t.Helper()
-		if got, err := e.store.OwnHalf(t.Context(), id, uniqKey); err != nil || got != want {
+		if got, err := e.Store.OwnHalf(t.Context(), id, uniqKey); err != nil || got != want {
 			t.Errorf("%s: got %t, %v, want %t", what, got, err, want)
 		}
 	}
 	const here, there, gone = "0A000001000111111111", "0A000001000122222222", "0A000001000133333333"
 	const rest = "000000010000"
-	a := attempt("orders", "tx-1", order)
-	wantKind(t, e.store.Run(t.Context(), a), txn.OutcomeCommitted)
-	e.exec(`INSERT INTO txsvc.producers (prefix, seen_at) VALUES ($1, now() - interval '31 days')`, gone)
+	a := pgtest.Attempt("orders", "tx-1", pgtest.Order)
+	pgtest.WantKind(t, e.Store.Run(t.Context(), a), txn.OutcomeCommitted)
+	e.Exec(`INSERT INTO txsvc.producers (prefix, seen_at) VALUES ($1, now() - interval '31 days')`, gone)
 	own(true, "tx-2", gone+rest, "a process that was there long ago")
 	for range 2 {
-		if err := e.store.Register(t.Context(), here); err != nil {
+		if err := e.Store.Register(t.Context(), here); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e.exec(`INSERT INTO txsvc.producers (prefix) VALUES ($1)`, there)
+	e.Exec(`INSERT INTO txsvc.producers (prefix) VALUES ($1)`, there)
 	own(true, "tx-2", here+rest, "this process")
 	own(true, "tx-2", there+rest, "another process")
 	own(false, "tx-2", gone+rest, "a process that is forgotten")
 	own(true, "tx-1", a.Half.UniqKey, "one that a row names")
 	own(false, "tx-2", a.Half.UniqKey, "one that the row of another id names")
-	own(false, "tx-1", sameRequest(a).Half.UniqKey, "one of an unknown process with an id that is known")
-	fencedOne := sameRequest(a)
+	own(false, "tx-1", pgtest.SameRequest(a).Half.UniqKey, "one of an unknown process with an id that is known")
+	fencedOne := pgtest.SameRequest(a)
 	fencedOne.Request.ID, fencedOne.Message.TxID = "tx-3", "tx-3"
-	if _, _, err := e.store.Decide(t.Context(), fencedOne.Message, fencedOne.Half); err != nil {
+	if _, _, err := e.Store.Decide(t.Context(), fencedOne.Message, fencedOne.Half); err != nil {
 		t.Fatal(err)
 	}
 	own(true, "tx-3", fencedOne.Half.UniqKey, "one that was fenced")
@@ -48,16 +49,16 @@ func TestOwnHalf(t *testing.T) {
 func TestRegistrationComesBack(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	e.exec(`ALTER TABLE txsvc.producers RENAME TO away`)
+	e.Exec(`ALTER TABLE txsvc.producers RENAME TO away`)
 	const prefix = "0A000001000111111111"
-	if err := e.store.Register(t.Context(), prefix); err == nil {
+	if err := e.Store.Register(t.Context(), prefix); err == nil {
 		t.Fatal("got no error without the table")
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); e.store.RunRegistration(t.Context(), prefix) }()
+	go func() { defer close(done); e.Store.RunRegistration(t.Context(), prefix) }()
 	t.Cleanup(func() { <-done })
-	e.exec(`ALTER TABLE txsvc.away RENAME TO producers`)
-	for deadline := time.Now().Add(patience); value[int](e, `SELECT count(*) FROM txsvc.producers WHERE prefix = $1`, prefix) == 0; {
+	e.Exec(`ALTER TABLE txsvc.away RENAME TO producers`)
+	for deadline := time.Now().Add(pgtest.Patience); pgtest.Value[int](e.Env, `SELECT count(*) FROM txsvc.producers WHERE prefix = $1`, prefix) == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("the process is not registered")
 		}

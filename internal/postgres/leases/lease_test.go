@@ -1,4 +1,4 @@
-package localtx_test
+package leases_test
 
 import (
 	"context"
@@ -11,55 +11,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/txsvc/txsvc/internal/tools/await"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-var brokers = []string{"broker-a"}
-
-func (e *env) commit(ids ...string) []*txn.Attempt {
-	e.t.Helper()
-	var attempts []*txn.Attempt
-	for _, id := range ids {
-		a := attempt("orders", id, order)
-		wantKind(e.t, e.store.Run(e.t.Context(), a), txn.OutcomeCommitted)
-		attempts = append(attempts, a)
-	}
-	return attempts
-}
-
-// expire ends all leases, as if the given time had passed since.
-func (e *env) expire(since time.Duration) {
-	e.t.Helper()
-	e.exec(`UPDATE txsvc.transactions SET lease_until = clock_timestamp() - $1::interval WHERE delivery = 'pending'`, since)
-}
-
-func (e *env) claimDue(brokers []string, limit int) []txn.Claim {
-	e.t.Helper()
-	claims, err := e.store.ClaimDue(e.t.Context(), brokers, limit)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return claims
-}
-
-func idsOf(claims []txn.Claim) []string {
-	ids := []string{}
-	for _, c := range claims {
-		ids = append(ids, c.Lease.ID)
-	}
-	slices.Sort(ids)
-	return ids
-}
-
 func TestClaimDueAfterTheLease(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTiming(quick))
-	a := e.commit("tx-1")[0]
+	e := setup(t, pgtest.WithTiming(pgtest.Quick))
+	a := e.CommitOrders("tx-1")[0]
 	committed := time.Now()
 	var claims []txn.Claim
-	await.True(t, patience, "claim", func() bool { claims = e.claimDue(brokers, 10); return len(claims) > 0 })
+	await.True(t, pgtest.Patience, "claim", func() bool { claims = e.claimDue(brokers, 10); return len(claims) > 0 })
 	claimed := time.Now()
-	leaseEnd := value[time.Time](e, `SELECT decided_at FROM txsvc.transactions`).Add(quick.Lease())
+	leaseEnd := pgtest.Value[time.Time](e.Env, `SELECT decided_at FROM txsvc.transactions`).Add(pgtest.Quick.Lease())
 	if claimed.Before(leaseEnd) {
 		t.Errorf("claimed at %s, before the lease ended at %s", claimed, leaseEnd)
 	}
@@ -72,7 +36,7 @@ func TestClaimDueAfterTheLease(t *testing.T) {
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("claim (-want +got):\n%s", diff)
 	}
-	if !c.CreatedAt.Equal(e.find("tx-1").CreatedAt) || c.Lease.WriteBefore.After(claimed.Add(quick.WriteWithin)) {
+	if !c.CreatedAt.Equal(e.Find("tx-1").CreatedAt) || c.Lease.WriteBefore.After(claimed.Add(pgtest.Quick.WriteWithin)) {
 		t.Errorf("created %s, write before %s", c.CreatedAt, c.Lease.WriteBefore)
 	}
 	// Both clocks are this machine's here: the lease ended when it ended, or it seems to have a little later.
@@ -84,7 +48,7 @@ func TestClaimDueAfterTheLease(t *testing.T) {
 func TestClaimDueKnowsHowLongARowWaited(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	e.commit("tx-1")
+	e.CommitOrders("tx-1")
 	e.expire(50 * time.Hour)
 	c := e.claimDue(brokers, 1)
 	if len(c) != 1 || time.Since(c[0].FreeSince).Round(time.Minute) != 50*time.Hour {
@@ -95,16 +59,16 @@ func TestClaimDueKnowsHowLongARowWaited(t *testing.T) {
 // Claims are for committed rows of the brokers asked for that nobody holds and that are not delivered.
 func TestClaimDueLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withTables(gate), withProgram("rejects", statements(`INSERT INTO gate VALUES (-1)`)))
-	e.commit("due", "delivered", "elsewhere", "locked")
-	wantKind(t, e.store.Run(t.Context(), attempt("rejects", "rejected", `{}`)), txn.OutcomeRejected)
-	e.decide(attempt("orders", "fenced", order))
+	e := setup(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("rejects", pgtest.Statements(`INSERT INTO gate VALUES (-1)`)))
+	e.CommitOrders("due", "delivered", "elsewhere", "locked")
+	pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("rejects", "rejected", `{}`)), txn.OutcomeRejected)
+	e.Decide(pgtest.Attempt("orders", "fenced", pgtest.Order))
 	e.expire(time.Second)
-	e.commit("leased")
-	e.exec(`UPDATE txsvc.transactions SET delivery = 'delivered', lease_until = NULL WHERE id = $1`, "delivered")
-	e.exec(`UPDATE txsvc.transactions SET broker = 'broker-b' WHERE id = $1`, "elsewhere")
-	e.exec(`UPDATE txsvc.transactions SET lease_until = now() - interval '1 h' WHERE id = ANY ($1)`, []string{"rejected", "fenced"})
-	unlock := e.lock(`SELECT FROM txsvc.transactions WHERE id = 'locked' FOR UPDATE`)
+	e.CommitOrders("leased")
+	e.Exec(`UPDATE txsvc.transactions SET delivery = 'delivered', lease_until = NULL WHERE id = $1`, "delivered")
+	e.Exec(`UPDATE txsvc.transactions SET broker = 'broker-b' WHERE id = $1`, "elsewhere")
+	e.Exec(`UPDATE txsvc.transactions SET lease_until = now() - interval '1 h' WHERE id = ANY ($1)`, []string{"rejected", "fenced"})
+	unlock := e.Lock(`SELECT FROM txsvc.transactions WHERE id = 'locked' FOR UPDATE`)
 	if got := idsOf(e.claimDue(brokers, 10)); !slices.Equal(got, []string{"due"}) {
 		t.Errorf("got %v", got)
 	}
@@ -120,9 +84,9 @@ func TestClaimDueLeavesOthersAlone(t *testing.T) {
 func TestClaimDueTakesTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	e.commit("a", "b", "c")
+	e.CommitOrders("a", "b", "c")
 	for i, id := range []string{"b", "c", "a"} {
-		e.exec(`UPDATE txsvc.transactions SET lease_until = now() - $2::interval WHERE id = $1`, id, time.Duration(10-i)*time.Minute)
+		e.Exec(`UPDATE txsvc.transactions SET lease_until = now() - $2::interval WHERE id = $1`, id, time.Duration(10-i)*time.Minute)
 	}
 	if got := idsOf(e.claimDue(brokers, 2)); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("got %v, want the oldest two", got)
@@ -133,7 +97,7 @@ func TestClaimersShareTheWork(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
 	const rows = 400
-	e.exec(`INSERT INTO txsvc.transactions (id, kind, state, delivery, shard_key, topic, tag, broker, queue_id, selector, reason, uniq_key,
+	e.Exec(`INSERT INTO txsvc.transactions (id, kind, state, delivery, shard_key, topic, tag, broker, queue_id, selector, reason, uniq_key,
 			commit_log_offset, queue_offset, body, created_at, decided_at, lease_until)
 		SELECT 'tx-' || n, 'orders', 'committed', 'pending', 'k', 't', '', 'broker-a', 0, '', '', n::text, n, n, '{}', now(), now(), now() - interval '1 s'
 		FROM generate_series(1, $1::int) AS n`, rows)
@@ -143,7 +107,7 @@ func TestClaimersShareTheWork(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for {
-				claims, err := e.store.ClaimDue(context.Background(), brokers, 7)
+				claims, err := e.Store.ClaimDue(context.Background(), brokers, 7)
 				if err != nil {
 					t.Error(err)
 				}
@@ -172,10 +136,10 @@ func TestClaimersShareTheWork(t *testing.T) {
 func TestClaimOne(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	a := e.commit("tx-1")[0]
+	a := e.CommitOrders("tx-1")[0]
 	claim := func(id, uniqKey string) (txn.Claim, bool) {
 		t.Helper()
-		c, ok, err := e.store.ClaimOne(t.Context(), id, uniqKey)
+		c, ok, err := e.Store.ClaimOne(t.Context(), id, uniqKey)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +155,7 @@ func TestClaimOne(t *testing.T) {
 	if _, ok := claim("tx-2", a.Half.UniqKey); ok {
 		t.Error("claimed another id")
 	}
-	unlock := e.lock(`SELECT FROM txsvc.transactions FOR UPDATE`)
+	unlock := e.Lock(`SELECT FROM txsvc.transactions FOR UPDATE`)
 	if _, ok := claim("tx-1", a.Half.UniqKey); ok {
 		t.Error("claimed what somebody is claiming")
 	}
@@ -208,19 +172,19 @@ func TestClaimOne(t *testing.T) {
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	a := attempt("orders", "tx-1", order)
-	lease := e.store.Run(t.Context(), a).Lease
+	a := pgtest.Attempt("orders", "tx-1", pgtest.Order)
+	lease := e.Store.Run(t.Context(), a).Lease
 	renew := func(lease txn.Lease) (txn.Lease, bool) {
 		t.Helper()
-		renewed, held, err := e.store.Renew(t.Context(), lease)
+		renewed, held, err := e.Store.Renew(t.Context(), lease)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return renewed, held
 	}
-	before := value[time.Time](e, `SELECT lease_until FROM txsvc.transactions`)
+	before := pgtest.Value[time.Time](e.Env, `SELECT lease_until FROM txsvc.transactions`)
 	renewed, held := renew(lease)
-	after := value[time.Time](e, `SELECT lease_until FROM txsvc.transactions`)
+	after := pgtest.Value[time.Time](e.Env, `SELECT lease_until FROM txsvc.transactions`)
 	if !held || !renewed.WriteBefore.After(lease.WriteBefore) || !after.After(before) || renewed.Epoch != 1 {
 		t.Errorf("got %+v, %t; the lease ended at %s, ends at %s", renewed, held, before, after)
 	}
@@ -228,7 +192,7 @@ func TestRenew(t *testing.T) {
 	if _, held := renew(renewed); held {
 		t.Error("renewed a lease that had ended")
 	}
-	c, _, err := e.store.ClaimOne(t.Context(), "tx-1", a.Half.UniqKey)
+	c, _, err := e.Store.ClaimOne(t.Context(), "tx-1", a.Half.UniqKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +202,7 @@ func TestRenew(t *testing.T) {
 	if _, held := renew(c.Lease); !held {
 		t.Error("the new holder could not renew")
 	}
-	e.exec(`UPDATE txsvc.transactions SET delivery = 'delivered' WHERE id = $1`, "tx-1")
+	e.Exec(`UPDATE txsvc.transactions SET delivery = 'delivered' WHERE id = $1`, "tx-1")
 	if _, held := renew(c.Lease); held {
 		t.Error("renewed the lease on a delivered row")
 	}
@@ -247,8 +211,8 @@ func TestRenew(t *testing.T) {
 func TestReleaseAndDefer(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	first := e.store.Run(t.Context(), attempt("orders", "tx-1", order)).Lease
-	if err := e.store.Release(t.Context(), first); err != nil {
+	first := e.Store.Run(t.Context(), pgtest.Attempt("orders", "tx-1", pgtest.Order)).Lease
+	if err := e.Store.Release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	claims := e.claimDue(brokers, 1)
@@ -256,23 +220,23 @@ func TestReleaseAndDefer(t *testing.T) {
 		t.Fatalf("after Release: got %+v", claims)
 	}
 	// The former holder has no say any more.
-	if err := e.store.Release(t.Context(), first); err != nil {
+	if err := e.Store.Release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.claimDue(brokers, 1); len(got) > 0 {
 		t.Error("the former holder released the lease of another")
 	}
-	if err := e.store.Defer(t.Context(), claims[0].Lease, time.Hour, "the broker is away"); err != nil {
+	if err := e.Store.Defer(t.Context(), claims[0].Lease, time.Hour, "the broker is away"); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.claimDue(brokers, 1); len(got) > 0 {
 		t.Error("claimed while deferred")
 	}
-	got := value[string](e, `SELECT last_error || ', ' || attempts || ', ' || round(extract(epoch FROM lease_until - clock_timestamp()) / 60) FROM txsvc.transactions`)
+	got := pgtest.Value[string](e.Env, `SELECT last_error || ', ' || attempts || ', ' || round(extract(epoch FROM lease_until - clock_timestamp()) / 60) FROM txsvc.transactions`)
 	if got != "the broker is away, 1, 60" {
 		t.Errorf("got %s", got)
 	}
-	if err := e.store.Defer(t.Context(), claims[0].Lease, 0, ""); err != nil {
+	if err := e.Store.Defer(t.Context(), claims[0].Lease, 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	claims = e.claimDue(brokers, 1)

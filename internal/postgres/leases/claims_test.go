@@ -1,4 +1,4 @@
-package localtx_test
+package leases_test
 
 import (
 	"context"
@@ -13,37 +13,6 @@ import (
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
-
-// insertPending puts pending rows into the table: $1 rows of each of the keys after $2 up to $3.
-const insertPending = `INSERT INTO txsvc.transactions (id, kind, state, delivery, shard_key, topic, tag, broker, queue_id, selector, reason,
-		uniq_key, commit_log_offset, queue_offset, body, created_at, decided_at, lease_until, outbox, ordered, line)
-	SELECT CASE WHEN $4 THEN 'k' ELSE 'o' END || k || '-' || n, 'orders', 'committed', 'pending', 'k' || k, 't', '', 'broker-a', 0, '', '', k || '-' || n, -1, -1, '{}',
-		now(), now(), now() - interval '1 s' + n * interval '1 us', true, $4, CASE WHEN $4 THEN nextval('txsvc.line') END
-	FROM generate_series(1, $1::int) AS n, generate_series($2::int + 1, $3::int) AS k`
-
-// standing puts lines into the table, one for each key, of so many rows.
-func (e *env) standing(rows, keys int) {
-	e.t.Helper()
-	e.exec(insertPending, rows, 0, keys, true)
-}
-
-func (e *env) claimLines(limit int, keys ...string) []txn.Claim {
-	e.t.Helper()
-	claims, err := e.store.ClaimLines(e.t.Context(), "t", keys, brokers, limit)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return claims
-}
-
-// inOrder returns the ids of claims as they came.
-func inOrder(claims []txn.Claim) string {
-	ids := make([]string, len(claims))
-	for i, c := range claims {
-		ids[i] = c.Lease.ID
-	}
-	return strings.Join(ids, " ")
-}
 
 func TestClaimLines(t *testing.T) {
 	t.Parallel()
@@ -65,7 +34,7 @@ func TestClaimLines(t *testing.T) {
 			t.Parallel()
 			e := setup(t)
 			e.standing(4, 2)
-			e.exec(tc.change)
+			e.Exec(tc.change)
 			if got := inOrder(e.claimLines(tc.limit, "k1", "k2", "k3")); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
@@ -81,7 +50,7 @@ func TestClaimLinesStopsAtALockedRow(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
 	e.standing(4, 1)
-	unlock := e.lock(`SELECT FROM txsvc.transactions WHERE id = 'k1-3' FOR UPDATE`)
+	unlock := e.Lock(`SELECT FROM txsvc.transactions WHERE id = 'k1-3' FOR UPDATE`)
 	if got := inOrder(e.claimLines(10, "k1")); got != "k1-1 k1-2" {
 		t.Errorf("got %s, want the two before the locked row", got)
 	}
@@ -103,7 +72,7 @@ func TestClaimersKeepTheOrder(t *testing.T) {
 	for range 6 {
 		wg.Go(func() {
 			for {
-				claims, err := e.store.ClaimLines(context.Background(), "t", []string{"k1", "k2", "k3"}, brokers, 5)
+				claims, err := e.Store.ClaimLines(context.Background(), "t", []string{"k1", "k2", "k3"}, brokers, 5)
 				if err != nil {
 					t.Error(err)
 					return
@@ -111,11 +80,11 @@ func TestClaimersKeepTheOrder(t *testing.T) {
 				mu.Lock()
 				for _, c := range claims {
 					delivered[c.Message.ShardKey] = append(delivered[c.Message.ShardKey], c.Line)
-					e.store.MarkDelivered(c.Lease.ID, time.Now(), true)
+					e.Store.MarkDelivered(c.Lease.ID, time.Now(), true)
 				}
 				done := len(delivered["k1"])+len(delivered["k2"])+len(delivered["k3"]) >= rows*keys
 				mu.Unlock()
-				if err := e.store.FlushMarks(context.Background()); err != nil {
+				if err := e.Store.FlushMarks(context.Background()); err != nil {
 					t.Error(err)
 				}
 				if done {
@@ -139,7 +108,7 @@ func TestClaimOneOfALine(t *testing.T) {
 	e.standing(2, 1)
 	claim := func() bool {
 		t.Helper()
-		_, ok, err := e.store.ClaimOne(t.Context(), "k1-2", "1-2")
+		_, ok, err := e.Store.ClaimOne(t.Context(), "k1-2", "1-2")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +117,7 @@ func TestClaimOneOfALine(t *testing.T) {
 	if claim() {
 		t.Error("claimed before the one before it")
 	}
-	e.exec(`UPDATE txsvc.transactions SET delivery = 'delivered' WHERE id = 'k1-1'`)
+	e.Exec(`UPDATE txsvc.transactions SET delivery = 'delivered' WHERE id = 'k1-1'`)
 	if !claim() {
 		t.Error("not claimed, although it is the head")
 	}
@@ -158,12 +127,12 @@ func TestDueLines(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
 	e.standing(3, 5)
-	e.exec(`UPDATE txsvc.transactions SET lease_until = 'infinity' WHERE id = 'k2-1';
+	e.Exec(`UPDATE txsvc.transactions SET lease_until = 'infinity' WHERE id = 'k2-1';
 		UPDATE txsvc.transactions SET lease_until = now() + interval '1 h' WHERE id = 'k3-2';
 		UPDATE txsvc.transactions SET broker = 'broker-b' WHERE id = 'k4-1'`)
 	look := func(after string, limit int) string {
 		t.Helper()
-		due, last, err := e.store.DueLines(t.Context(), "t", after, brokers, limit)
+		due, last, err := e.Store.DueLines(t.Context(), "t", after, brokers, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,11 +154,11 @@ func TestDueLines(t *testing.T) {
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	e.exec(insertPending, 20, 0, 4, false)
+	e.Exec(insertPending, 20, 0, 4, false)
 	e.standing(20, 4)
-	e.exec(`UPDATE txsvc.transactions SET topic = 'u' WHERE shard_key IN ('k2', 'k3'); UPDATE txsvc.transactions SET broker = 'broker-b' WHERE shard_key = 'k3';
+	e.Exec(`UPDATE txsvc.transactions SET topic = 'u' WHERE shard_key IN ('k2', 'k3'); UPDATE txsvc.transactions SET broker = 'broker-b' WHERE shard_key = 'k3';
 		UPDATE txsvc.transactions SET topic = 'gone', delivery = 'delivered' WHERE shard_key = 'k4'`)
-	got, err := e.store.Groups(t.Context())
+	got, err := e.Store.Groups(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,15 @@
-package localtx_test
+package residue_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
+
+const notes = `CREATE TABLE notes (id text PRIMARY KEY, key text, payload jsonb, arg jsonb, other jsonb)`
 
 // residues are what a local transaction can leave behind, and what finds it in a session afterwards.
 var residues = []struct{ name, leave, look string }{
@@ -26,20 +29,20 @@ var residues = []struct{ name, leave, look string }{
 // What a transaction leaves in its session is not met by the next, in the same session or another, whether it committed or failed.
 func TestSessionsAreClean(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }), withTables(`CREATE TABLE public.fails (n int CHECK (n > 0));
+	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }), pgtest.WithTables(`CREATE TABLE public.fails (n int CHECK (n > 0));
 		GRANT USAGE ON SCHEMA txsvc TO pg_monitor; GRANT ALL ON ALL TABLES IN SCHEMA txsvc TO pg_monitor; GRANT ALL ON public.fails TO pg_monitor`),
-		withPrograms(func(add func(string, localtx.Program)) {
+		pgtest.WithPrograms(func(add func(string, localtx.Program)) {
 			for _, r := range residues {
-				add("planner "+r.name, statements(r.leave))
-				add("handler "+r.name, each(r.leave))
-				add("failing "+r.name, statements(r.leave, `INSERT INTO public.fails VALUES (0)`))
+				add("planner "+r.name, pgtest.Statements(r.leave))
+				add("handler "+r.name, pgtest.Each(r.leave))
+				add("failing "+r.name, pgtest.Statements(r.leave, `INSERT INTO public.fails VALUES (0)`))
 			}
 		}))
 	for _, r := range residues {
 		for sort, want := range map[string]txn.OutcomeKind{"planner ": txn.OutcomeCommitted, "handler ": txn.OutcomeCommitted, "failing ": txn.OutcomeRejected} {
-			wantKind(t, e.store.Run(t.Context(), attempt(sort+r.name, sort+r.name, order)), want)
+			pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt(sort+r.name, sort+r.name, pgtest.Order)), want)
 			var left bool
-			if err := e.pool.QueryRow(t.Context(), r.look).Scan(&left); err != nil || left {
+			if err := e.Pool.QueryRow(t.Context(), r.look).Scan(&left); err != nil || left {
 				t.Errorf("%s%s: it is still there (%v)", sort, r.name, err)
 			}
 		}
@@ -50,30 +53,30 @@ func TestSessionsAreClean(t *testing.T) {
 func TestConnectionsOfDblink(t *testing.T) {
 	t.Parallel()
 	var url string
-	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }), withTables(`CREATE EXTENSION dblink SCHEMA public`),
-		withProgram("connects", planner(func(localtx.Input) (localtx.Plan, error) {
+	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }), pgtest.WithTables(`CREATE EXTENSION dblink SCHEMA public`),
+		pgtest.WithProgram("connects", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
 			return localtx.Plan{Statements: []localtx.Statement{{SQL: `SELECT public.dblink_connect('left_behind', $1)`, Args: []any{url}}}}, nil
-		})), withProgram("other", statements(`SELECT set_config('app.tenant', $1, false)`)))
-	url = e.url
+		})), pgtest.WithProgram("other", pgtest.Statements(`SELECT set_config('app.tenant', $1, false)`)))
+	url = e.URL
 	for _, id := range []string{"tx-1", "tx-2"} {
-		if err := e.store.residue.Look(t.Context()); err != nil {
+		if err := e.Store.Residue.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		wantKind(t, e.store.Run(t.Context(), attempt("connects", id, order)), txn.OutcomeCommitted)
+		pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("connects", id, pgtest.Order)), txn.OutcomeCommitted)
 	}
-	e.exec(`DROP EXTENSION dblink`)
-	wantKind(t, e.store.Run(t.Context(), attempt("other", "tx-3", order)), txn.OutcomeCommitted)
+	e.Exec(`DROP EXTENSION dblink`)
+	pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("other", "tx-3", pgtest.Order)), txn.OutcomeCommitted)
 }
 
 // A temporary table that ends with its transaction costs no session.
 func TestTemporaryTableThatIsDropped(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }),
-		withProgram("temporary", statements(`CREATE TEMPORARY TABLE gone (n int) ON COMMIT DROP`)))
+	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }),
+		pgtest.WithProgram("temporary", pgtest.Statements(`CREATE TEMPORARY TABLE gone (n int) ON COMMIT DROP`)))
 	for i := range 3 {
-		wantKind(t, e.store.Run(t.Context(), attempt("temporary", fmt.Sprint(i), order)), txn.OutcomeCommitted)
+		pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("temporary", fmt.Sprint(i), pgtest.Order)), txn.OutcomeCommitted)
 	}
-	if n := e.pool.Stat().NewConnsCount(); n != 1 {
+	if n := e.Pool.Stat().NewConnsCount(); n != 1 {
 		t.Errorf("got %d sessions, want one for all", n)
 	}
 }
@@ -81,10 +84,10 @@ func TestTemporaryTableThatIsDropped(t *testing.T) {
 // Large objects that a transaction opened are closed with it, by PostgreSQL.
 func TestLargeObjectsAreClosed(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }),
-		withProgram("opens", statements(`SELECT lo_open(lo_create(0), 393216)`)))
-	wantKind(t, e.store.Run(t.Context(), attempt("opens", "tx-1", order)), txn.OutcomeCommitted)
-	if _, err := e.pool.Exec(t.Context(), `SELECT loread(0, 1)`); err == nil {
+	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }),
+		pgtest.WithProgram("opens", pgtest.Statements(`SELECT lo_open(lo_create(0), 393216)`)))
+	pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("opens", "tx-1", pgtest.Order)), txn.OutcomeCommitted)
+	if _, err := e.Pool.Exec(t.Context(), `SELECT loread(0, 1)`); err == nil {
 		t.Error("the large object is still open")
 	}
 }
@@ -95,29 +98,29 @@ func TestPlainStatementsNeedNoReset(t *testing.T) {
 	t.Parallel()
 	const leaving = `CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('app.tenant', NEW.id, false); RETURN NEW; END $$;
 		CREATE TRIGGER leave AFTER INSERT ON notes FOR EACH ROW EXECUTE FUNCTION leave()`
-	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }), withTables(notes),
-		withProgram("plain", statements(`INSERT INTO notes VALUES ($1)`)), withProgram("leaves", statements(`SELECT set_config('app.tenant', $1, false)`)))
+	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }), pgtest.WithTables(notes),
+		pgtest.WithProgram("plain", pgtest.Statements(`INSERT INTO notes VALUES ($1)`)), pgtest.WithProgram("leaves", pgtest.Statements(`SELECT set_config('app.tenant', $1, false)`)))
 	tenant := func() (tenant string) {
 		t.Helper()
-		if err := e.pool.QueryRow(t.Context(), `SELECT coalesce(current_setting('app.tenant', true), '')`).Scan(&tenant); err != nil {
+		if err := e.Pool.QueryRow(t.Context(), `SELECT coalesce(current_setting('app.tenant', true), '')`).Scan(&tenant); err != nil {
 			t.Fatal(err)
 		}
 		return tenant
 	}
 	run := func(kind, id string) {
 		t.Helper()
-		wantKind(t, e.store.Run(t.Context(), attempt(kind, id, order)), txn.OutcomeCommitted)
+		pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt(kind, id, pgtest.Order)), txn.OutcomeCommitted)
 	}
 	watch := func() {
 		t.Helper()
-		if err := e.store.residue.Look(t.Context()); err != nil {
+		if err := e.Store.Residue.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A setting of this test's shows whether there was a reset.
 	keep := func() {
 		t.Helper()
-		if _, err := e.pool.Exec(t.Context(), `SET app.tenant = 'kept'`); err != nil {
+		if _, err := e.Pool.Exec(t.Context(), `SET app.tenant = 'kept'`); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +139,7 @@ func TestPlainStatementsNeedNoReset(t *testing.T) {
 	if got := tenant(); got != "" {
 		t.Errorf("a statement that leaves something was not followed by a reset: the setting is %q", got)
 	}
-	e.exec(leaving)
+	e.Exec(leaving)
 	run("plain", "tx-3")
 	watch()
 	if got := tenant(); got != "" {
@@ -151,8 +154,8 @@ func TestPlainStatementsNeedNoReset(t *testing.T) {
 // Which code in the database can leave something in a session.
 func TestCodeThatLeaves(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }), withTables(notes),
-		withProgram("plain", statements(`INSERT INTO notes VALUES ($1)`)))
+	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }), pgtest.WithTables(notes),
+		pgtest.WithProgram("plain", pgtest.Statements(`INSERT INTO notes VALUES ($1)`)))
 	for i, tt := range []struct {
 		ddl    string
 		leaves bool
@@ -176,21 +179,21 @@ func TestCodeThatLeaves(t *testing.T) {
 		{`CREATE EXTENSION dblink`, true},
 	} {
 		schema := fmt.Sprint("s", i)
-		e.exec(`BEGIN; CREATE SCHEMA ` + schema + `; CREATE TABLE ` + schema + `.notes (id text PRIMARY KEY); SET LOCAL search_path = ` + schema + `, public; ` + tt.ddl + `; COMMIT`)
-		if err := e.store.residue.Look(t.Context()); err != nil {
+		e.Exec(`BEGIN; CREATE SCHEMA ` + schema + `; CREATE TABLE ` + schema + `.notes (id text PRIMARY KEY); SET LOCAL search_path = ` + schema + `, public; ` + tt.ddl + `; COMMIT`)
+		if err := e.Store.Residue.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.pool.Exec(t.Context(), `SET app.probe = 'kept'`); err != nil {
+		if _, err := e.Pool.Exec(t.Context(), `SET app.probe = 'kept'`); err != nil {
 			t.Fatal(err)
 		}
-		wantKind(t, e.store.Run(t.Context(), attempt("plain", schema, order)), txn.OutcomeCommitted)
+		pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("plain", schema, pgtest.Order)), txn.OutcomeCommitted)
 		var reset bool
-		if err := e.pool.QueryRow(t.Context(), `SELECT coalesce(current_setting('app.probe', true), '') = ''`).Scan(&reset); err != nil {
+		if err := e.Pool.QueryRow(t.Context(), `SELECT coalesce(current_setting('app.probe', true), '') = ''`).Scan(&reset); err != nil {
 			t.Fatal(err)
 		}
 		if reset != tt.leaves {
 			t.Errorf("%s: got reset %t, want %t", tt.ddl, reset, tt.leaves)
 		}
-		e.exec(`DROP SCHEMA ` + schema + ` CASCADE`)
+		e.Exec(`DROP SCHEMA ` + schema + ` CASCADE`)
 	}
 }

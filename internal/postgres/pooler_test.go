@@ -1,4 +1,4 @@
-package localtx_test
+package postgres_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/tools/await"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 	"github.com/txsvc/txsvc/migrations"
 )
@@ -70,7 +71,7 @@ func pgbouncer(t *testing.T, database, mode string, settings ...string) string {
 		}
 	})
 	u.Host = "127.0.0.1:" + port
-	await.True(t, patience, "PgBouncer", func() bool {
+	await.True(t, pgtest.Patience, "PgBouncer", func() bool {
 		conn, err := net.DialTimeout("tcp", u.Host, time.Second)
 		if err == nil {
 			_ = conn.Close()
@@ -100,46 +101,48 @@ func TestPgBouncer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := setup(t, withURL(func(database string) string {
+			e := pgtest.New(t, pgtest.WithURL(func(database string) string {
 				return pgbouncer(t, database, tt.mode, tt.settings...) + "&pool_max_conns=8"
 			}),
-				withTables(`CREATE TABLE public.notes (id text PRIMARY KEY, payload jsonb)`), withProgram("sql", kept),
-				withProgram("tenants", statements(tenants, `SELECT set_config('app.tenant', $1, false), pg_advisory_lock(4711)`, `CREATE TEMP TABLE left_behind (n int)`)),
-				withProgram("handler", handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				pgtest.WithTables(`CREATE TABLE public.notes (id text PRIMARY KEY, payload jsonb)`), pgtest.WithProgram("sql", kept),
+				pgtest.WithProgram("tenants", pgtest.Statements(tenants, `SELECT set_config('app.tenant', $1, false), pg_advisory_lock(4711)`, `CREATE TEMP TABLE left_behind (n int)`)),
+				pgtest.WithProgram("handler", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
 					_, err := tx.Exec(ctx, `INSERT INTO public.notes (id) VALUES ($1)`, in.ID)
 					return "noted", err
-				})), withProgram("snapshot", isolated{statements(`SELECT 1`), pgx.Serializable}))
-			if err := e.store.Check(t.Context()); err != nil {
+				})), pgtest.WithProgram("snapshot", pgtest.Isolated(pgtest.Statements(`SELECT 1`), pgx.Serializable)))
+			if err := e.Store.Check(t.Context()); err != nil {
 				t.Fatalf("check: %v", err)
 			}
-			if err := migrations.Up(t.Context(), e.pool.Config().ConnString(), migrations.Core); err == nil || !strings.Contains(err.Error(), "a connection pooler stands before the database") {
+			if err := migrations.Up(t.Context(), e.Pool.Config().ConnString(), migrations.Core); err == nil || !strings.Contains(err.Error(), "a connection pooler stands before the database") {
 				t.Errorf("migrating: got %v, want that a pooler is there", err)
 			}
 			var background []<-chan txn.Outcome
 			for i := range 60 {
 				kind := []string{"orders", "sql", "tenants", "handler"}[i%4]
-				background = append(background, e.inBackground(attempt(kind, fmt.Sprint(kind, i), order)))
+				background = append(background, e.InBackground(pgtest.Attempt(kind, fmt.Sprint(kind, i), pgtest.Order)))
 			}
 			for _, done := range background {
-				wantKind(t, wait(t, "outcome", done), txn.OutcomeCommitted)
+				pgtest.WantKind(t, pgtest.Wait(t, "outcome", done), txn.OutcomeCommitted)
 			}
-			sameJSON(t, "result", e.find("sql1").Result, `{"id":"sql1","timeout":"5s"}`)
-			if n := e.count(`pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 0 {
+			if got, want := string(e.Find("sql1").Result), `{"id":"sql1","timeout":"5s"}`; got != want {
+				t.Errorf("result: got %s, want %s", got, want)
+			}
+			if n := e.Count(`pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 0 {
 				t.Errorf("%d locks of sessions are left", n)
 			}
-			a := attempt("snapshot", "snapshot", order)
+			a := pgtest.Attempt("snapshot", "snapshot", pgtest.Order)
 			a.Kind.Ordered = true
-			wantFailed(t, e.store.Run(t.Context(), a), txn.CodeDatabaseUnavailable, "need a direct connection to the database")
+			pgtest.WantFailed(t, e.Store.Run(t.Context(), a), txn.CodeDatabaseUnavailable, "need a direct connection to the database")
 		})
 	}
 }
 
 func TestPgBouncerOfStatements(t *testing.T) {
 	t.Parallel()
-	e := setup(t, withURL(func(database string) string { return pgbouncer(t, database, "statement") }))
+	e := pgtest.New(t, pgtest.WithURL(func(database string) string { return pgbouncer(t, database, "statement") }))
 	const why = "the connection pooler gives each statement another session: the service needs pool_mode = transaction (or session)"
-	if err := e.store.Check(t.Context()); err == nil || err.Error() != why {
+	if err := e.Store.Check(t.Context()); err == nil || err.Error() != why {
 		t.Errorf("check: got %v, want %s", err, why)
 	}
-	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "tx-1", order)), txn.CodeDatabaseUnavailable, why)
+	pgtest.WantFailed(t, e.Store.Run(t.Context(), pgtest.Attempt("orders", "tx-1", pgtest.Order)), txn.CodeDatabaseUnavailable, why)
 }

@@ -1,4 +1,4 @@
-package localtx_test
+package postgres_test
 
 import (
 	"net/url"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/tools/devstack"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -19,31 +20,31 @@ import (
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	stack := stacktest.Private(t, devstack.Options{})
-	e := setupAt(t, stack.DatabaseURL())
+	e := pgtest.NewAt(t, stack.DatabaseURL())
 	run := func(n int, id string) []txn.Outcome {
 		var background []<-chan txn.Outcome
 		for i := range n {
-			background = append(background, e.inBackground(attempt("orders", id+string(rune('a'+i)), order)))
+			background = append(background, e.InBackground(pgtest.Attempt("orders", id+string(rune('a'+i)), pgtest.Order)))
 		}
 		outcomes := make([]txn.Outcome, n)
 		for i, done := range background {
-			outcomes[i] = wait(t, "outcome", done)
+			outcomes[i] = pgtest.Wait(t, "outcome", done)
 		}
 		return outcomes
 	}
 	for _, o := range run(8, "before-") {
-		wantKind(t, o, txn.OutcomeCommitted)
+		pgtest.WantKind(t, o, txn.OutcomeCommitted)
 	}
-	if e.pool.Stat().IdleConns() < 2 {
-		t.Fatalf("got %d idle connections, want some to die", e.pool.Stat().IdleConns())
+	if e.Pool.Stat().IdleConns() < 2 {
+		t.Fatalf("got %d idle connections, want some to die", e.Pool.Stat().IdleConns())
 	}
 	if err := stack.Postgres().StopImmediate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a := attempt("orders", "down", order)
+	a := pgtest.Attempt("orders", "down", pgtest.Order)
 	for range 3 {
 		start := time.Now()
-		wantFailed(t, e.store.Run(t.Context(), a), txn.CodeDatabaseUnavailable, "did not answer; nothing was changed")
+		pgtest.WantFailed(t, e.Store.Run(t.Context(), a), txn.CodeDatabaseUnavailable, "did not answer; nothing was changed")
 		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("the answer took %s", took)
 		}
@@ -52,9 +53,9 @@ func TestServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range run(8, "after-") {
-		wantKind(t, o, txn.OutcomeCommitted)
+		pgtest.WantKind(t, o, txn.OutcomeCommitted)
 	}
-	wantKind(t, e.store.Run(t.Context(), a), txn.OutcomeCommitted)
+	pgtest.WantKind(t, e.Store.Run(t.Context(), a), txn.OutcomeCommitted)
 
 	// Again, with connections that nobody used in between.
 	if err := stack.Postgres().StopImmediate(t.Context()); err != nil {
@@ -64,9 +65,9 @@ func TestServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range run(8, "again-") {
-		wantKind(t, o, txn.OutcomeCommitted)
+		pgtest.WantKind(t, o, txn.OutcomeCommitted)
 	}
-	if n := e.count("txsvc.transactions WHERE state = 'committed' AND NOT abandoned"); n != 25 {
+	if n := e.Count("txsvc.transactions WHERE state = 'committed' AND NOT abandoned"); n != 25 {
 		t.Errorf("got %d rows, want 25", n)
 	}
 	leadElsewhere(t, stack.DatabaseURL())
@@ -85,7 +86,7 @@ func leadElsewhere(t *testing.T, other string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	side := newPool(t, other)
+	side := pgtest.NewPool(t, other)
 	password, _ := old.User.Password()
 	name := strings.TrimPrefix(old.Path, "/")
 	for _, sql := range []string{`CREATE DATABASE ` + name, `ALTER ROLE ` + old.User.Username() + ` PASSWORD '` + password + `'`} {
@@ -93,8 +94,8 @@ func leadElsewhere(t *testing.T, other string) {
 			t.Fatal(err)
 		}
 	}
-	p := newProxy(t)
-	pool := newPool(t, p.through(first))
+	p := pgtest.NewProxy(t)
+	pool := pgtest.NewPool(t, p.Through(first))
 	acquire := func(n int) (started []string, release func()) {
 		t.Helper()
 		started = make([]string, n)
@@ -115,7 +116,7 @@ func leadElsewhere(t *testing.T, other string) {
 	}
 	before, release := acquire(3)
 	release()
-	p.lead(moved.Host)
+	p.Lead(moved.Host)
 	mixed, release := acquire(4)
 	release()
 	if mixed[0] != before[0] || mixed[3] == before[0] {

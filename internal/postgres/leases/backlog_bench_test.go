@@ -1,6 +1,7 @@
-package localtx_test
+package leases_test
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,9 +10,11 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
+var tableRows = flag.Int("rows", 1_000_000, "rows of the backlog in BenchmarkBacklog")
+
 // BenchmarkBacklog measures what claims cost with a backlog of the given rows, while it is drained: a claim, and the marks.
 //
-//	go test -run '^$' -bench Backlog -benchtime 1x ./internal/localtx -rows 1000000
+//	go test -run '^$' -bench Backlog -benchtime 1x ./internal/postgres/leases -rows 1000000
 func BenchmarkBacklog(b *testing.B) {
 	for name, shape := range map[string]struct {
 		rows, keys int // in all, or as many keys as rows
@@ -22,9 +25,9 @@ func BenchmarkBacklog(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			e := setup(b)
 			for done := 0; done < shape.keys; done += max(1, shape.keys/20) { // a statement has 5 s
-				e.exec(insertPending, shape.rows, done, min(done+max(1, shape.keys/20), shape.keys), shape.ordered)
+				e.Exec(insertPending, shape.rows, done, min(done+max(1, shape.keys/20), shape.keys), shape.ordered)
 			}
-			e.exec(`ANALYZE txsvc.transactions`)
+			e.Exec(`ANALYZE txsvc.transactions`)
 			b.ResetTimer()
 			for range b.N {
 				var claims, marks []float64
@@ -42,9 +45,9 @@ func BenchmarkBacklog(b *testing.B) {
 					claims = append(claims, ms(begin))
 					begin = time.Now()
 					for _, c := range got {
-						e.store.MarkDelivered(c.Lease.ID, begin, c.Ordered)
+						e.Store.MarkDelivered(c.Lease.ID, begin, c.Ordered)
 					}
-					if err := e.store.FlushMarks(b.Context()); err != nil {
+					if err := e.Store.FlushMarks(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 					marks = append(marks, ms(begin))
@@ -61,12 +64,12 @@ func BenchmarkBacklog(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 			}
 			begin := time.Now()
-			if _, err := e.store.Groups(b.Context()); err != nil {
+			if _, err := e.Store.Groups(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(ms(begin), "ms/groups")
 			begin = time.Now()
-			if _, err := e.store.Pending(b.Context()); err != nil {
+			if _, err := e.Store.Pending(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(ms(begin), "ms/gauges")
@@ -81,22 +84,22 @@ func middle(list []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-func claimNext(b *testing.B, e *env) []txn.Claim {
+func claimNext(b *testing.B, e env) []txn.Claim {
 	b.Helper()
-	got, err := e.store.ClaimOutbox(b.Context(), "broker-a", "t", 500)
+	got, err := e.Store.ClaimOutbox(b.Context(), "broker-a", "t", 500)
 	if err != nil {
 		b.Fatal(err)
 	}
 	return got
 }
 
-func claimNextLines(b *testing.B, e *env, after string) ([]txn.Claim, string) {
+func claimNextLines(b *testing.B, e env, after string) ([]txn.Claim, string) {
 	b.Helper()
-	keys, last, err := e.store.DueLines(b.Context(), "t", after, brokers, 500)
+	keys, last, err := e.Store.DueLines(b.Context(), "t", after, brokers, 500)
 	if err != nil {
 		b.Fatal(err)
 	}
-	got, err := e.store.ClaimLines(b.Context(), "t", keys, brokers, 100)
+	got, err := e.Store.ClaimLines(b.Context(), "t", keys, brokers, 100)
 	if err != nil {
 		b.Fatal(fmt.Errorf("claiming %d lines: %w", len(keys), err))
 	}

@@ -1,23 +1,23 @@
-package localtx_test
+package postgres_test
 
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // A commit that a crash of the server takes back would leave a message without its transaction.
 func TestCommitsAreDurable(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
+	e := pgtest.New(t)
 	for database, want := range map[string]string{"off": "on", "on": "on", "remote_apply": "remote_apply", "local": "local"} {
-		e.exec(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = ` + database + `'; END $$`)
+		e.Exec(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = ` + database + `'; END $$`)
 		var got string
-		if err := newPool(t, e.url).QueryRow(t.Context(), `SHOW synchronous_commit`).Scan(&got); err != nil {
+		if err := pgtest.NewPool(t, e.URL).QueryRow(t.Context(), `SHOW synchronous_commit`).Scan(&got); err != nil {
 			t.Fatal(err)
 		}
 		if got != want {
@@ -44,13 +44,13 @@ func TestKindsDoNotSeeTheServicesTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := setup(t, withProgram("keep", keep), withTables(`CREATE SCHEMA app;
+			e := pgtest.New(t, pgtest.WithProgram("keep", keep), pgtest.WithTables(`CREATE SCHEMA app;
 				CREATE TABLE app.transactions (id text PRIMARY KEY, "where" text DEFAULT 'app');
 				CREATE TABLE public.transactions (id text PRIMARY KEY, "where" text DEFAULT 'public');
 				DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET search_path = `+path+`'; END $$;
 				DO $$ BEGIN EXECUTE 'ALTER ROLE CURRENT_USER IN DATABASE ' || current_database() || ' RESET search_path'; END $$`))
-			o := e.store.Run(t.Context(), attempt("keep", "tx-1", order))
-			wantKind(t, o, txn.OutcomeCommitted)
+			o := e.Store.Run(t.Context(), pgtest.Attempt("keep", "tx-1", pgtest.Order))
+			pgtest.WantKind(t, o, txn.OutcomeCommitted)
 			if got := string(o.Transaction.Result); got != `{"where":"`+want+`","count":1}` {
 				t.Errorf("got %s, want a row in the schema %s", got, want)
 			}
@@ -60,35 +60,14 @@ func TestKindsDoNotSeeTheServicesTables(t *testing.T) {
 
 func TestPoolURL(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
-	if got := e.pool.Config().MaxConns; got != 32 {
+	e := pgtest.New(t)
+	if got := e.Pool.Config().MaxConns; got != 32 {
 		t.Errorf("got %d connections, want 32", got)
 	}
-	if got := newPool(t, e.url+"&pool_max_conns=3").Config().MaxConns; got != 3 {
+	if got := pgtest.NewPool(t, e.URL+"&pool_max_conns=3").Config().MaxConns; got != 3 {
 		t.Errorf("got %d connections, want 3", got)
 	}
-	if _, err := postgres.Open(t.Context(), "postgres://someone:secret@host:port/", quick, nil); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := postgres.Open(t.Context(), "postgres://someone:secret@host:port/", pgtest.Quick, nil); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v, want an error without the password", err)
 	}
-}
-
-// More transactions than connections wait for one, no longer than their timeout.
-func TestPoolIsExhausted(t *testing.T) {
-	t.Parallel()
-	e := setup(t, withURL(func(url string) string { return url + "&pool_max_conns=1" }))
-	conn, err := e.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "tx-1", order, 50*time.Millisecond)), txn.CodeDatabaseUnavailable, "nothing was changed")
-	waiting := e.inBackground(attempt("orders", "tx-2", order))
-	conn.Release()
-	wantKind(t, wait(t, "outcome", waiting), txn.OutcomeCommitted)
-}
-
-func TestNotMigrated(t *testing.T) {
-	t.Parallel()
-	e := setup(t)
-	e.exec(`DROP TABLE txsvc.transactions`)
-	wantFailed(t, e.store.Run(t.Context(), attempt("orders", "tx-1", order)), txn.CodeDatabaseUnavailable, "txsvc migrate up")
 }

@@ -1,4 +1,4 @@
-package localtx_test
+package pgtest
 
 import (
 	"bufio"
@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// proxy stands in front of PostgreSQL, understands where a client's requests end (Sync, Query), counts them, and breaks
-// the network at a chosen one.
-type proxy struct {
+// Proxy is between the store and PostgreSQL. It understands where a client's requests end (Sync, Query), counts them, and
+// breaks the network at a chosen one.
+type Proxy struct {
 	t        testing.TB
 	target   string
 	listener net.Listener
@@ -22,40 +22,41 @@ type proxy struct {
 	mu      sync.Mutex
 	conns   []net.Conn
 	syncs   int
-	action  action
-	planned action        // for a test's handler to take
-	struck  chan struct{} // closed when the action has happened
-	held    func()        // delivers what actHold holds
+	action  Action
+	planned Action        // for Strike to take
+	struck  chan struct{} // see Struck
+	held    func()        // delivers what Hold holds
 	replied chan struct{} // closed when the server has answered that
 	silent  bool
 	down    bool
 	refused int // connections while down
 }
 
-// action is what happens at the next request.
-type action int
+// Action is what happens at the next request.
+type Action int
 
 const (
-	actNothing   action = iota
-	actCutBefore        // the connection breaks, the request never arrives
-	actCutAfter         // the request is executed, and the connection breaks before the reply comes back
-	actMute             // the request is executed, and from then on nothing passes, in either direction
-	actHold             // the request stays under way until release, and nothing else passes
+	nothing   Action = iota
+	CutBefore        // the connection breaks, the request never arrives
+	CutAfter         // the request is executed, and the connection breaks before the reply comes back
+	Mute             // the request is executed, and from then on nothing passes, in either direction
+	Hold             // the request stays under way until Release, and nothing else passes
 )
 
-func newProxy(t testing.TB) *proxy {
+// NewProxy returns a proxy that ends with the test.
+func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, listener: listener, struck: make(chan struct{}), replied: make(chan struct{})}
-	t.Cleanup(p.close)
+	p := &Proxy{t: t, listener: listener, struck: make(chan struct{}), replied: make(chan struct{})}
+	t.Cleanup(p.Close)
 	return p
 }
 
-// through starts the proxy and returns the URL that leads through it.
-func (p *proxy) through(database string) string {
+// Through starts the proxy and returns the URL that leads through it.
+func (p *Proxy) Through(database string) string {
 	u, err := url.Parse(database)
 	if err != nil {
 		p.t.Fatal(err)
@@ -66,14 +67,14 @@ func (p *proxy) through(database string) string {
 	return u.String()
 }
 
-// lead makes new connections go to another server.
-func (p *proxy) lead(target string) {
+// Lead makes new connections go to another server.
+func (p *Proxy) Lead(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
 }
 
-func (p *proxy) accept() {
+func (p *Proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -100,8 +101,8 @@ func (p *proxy) accept() {
 	}
 }
 
-// setDown breaks all connections and refuses new ones, or ends that.
-func (p *proxy) setDown(down bool) {
+// SetDown breaks all connections and refuses new ones, or ends that.
+func (p *Proxy) SetDown(down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = down
@@ -110,13 +111,13 @@ func (p *proxy) setDown(down bool) {
 	}
 }
 
-func (p *proxy) breakAll() {
+func (p *Proxy) breakAll() {
 	for _, c := range p.conns {
 		_ = c.Close()
 	}
 }
 
-func (p *proxy) refuse() bool {
+func (p *Proxy) refuse() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.down {
@@ -125,13 +126,15 @@ func (p *proxy) refuse() bool {
 	return p.down
 }
 
-func (p *proxy) refusals() int {
+// Refusals counts the connections that were refused while the proxy was down.
+func (p *Proxy) Refusals() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refused
 }
 
-func (p *proxy) close() {
+// Close breaks all connections and ends the proxy.
+func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
 	p.breakAll()
@@ -139,14 +142,15 @@ func (p *proxy) close() {
 	p.wg.Wait()
 }
 
-func (p *proxy) requests() int {
+// Requests counts the requests so far.
+func (p *Proxy) Requests() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.syncs
 }
 
-// heal lets everything pass again; connections that were silent are closed on the client's side.
-func (p *proxy) heal() {
+// Heal lets everything pass again; connections that were silent are closed on the client's side.
+func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent = false
@@ -155,35 +159,57 @@ func (p *proxy) heal() {
 	}
 }
 
-// release delivers the request that is under way, and returns when the server has answered it.
-func (p *proxy) release() {
+// Release delivers the request that is under way, and returns when the server has answered it.
+func (p *Proxy) Release() {
 	p.mu.Lock()
 	held := p.held
 	p.mu.Unlock()
 	held()
-	wait(p.t, "answer to the request that was held", p.replied)
+	Wait(p.t, "answer to the request that was held", p.replied)
+}
+
+// Plan chooses the action that Strike lets happen.
+func (p *Proxy) Plan(a Action) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.struck = make(chan struct{})
+	p.planned = a
+}
+
+// Strike makes the planned action, if there is one, happen at the next request.
+func (p *Proxy) Strike() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.action, p.planned = p.planned, nothing
+}
+
+// Struck is closed when the planned action has happened.
+func (p *Proxy) Struck() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.struck
 }
 
 // next counts a request and takes the action for it, which one that only prepares statements does not have.
-func (p *proxy) next(executes bool) action {
+func (p *Proxy) next(executes bool) Action {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.syncs++
 	if !executes {
-		return actNothing
+		return nothing
 	}
 	a := p.action
-	p.action = actNothing
-	if a == actMute || a == actHold {
+	p.action = nothing
+	if a == Mute || a == Hold {
 		p.silent = true
 	}
-	if a != actNothing {
+	if a != nothing {
 		close(p.struck)
 	}
 	return a
 }
 
-func (p *proxy) isSilent() bool {
+func (p *Proxy) isSilent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.silent
@@ -191,7 +217,7 @@ func (p *proxy) isSilent() bool {
 
 // link is one connection.
 type link struct {
-	proxy          *proxy
+	proxy          *Proxy
 	client, server net.Conn
 
 	mu    sync.Mutex
@@ -208,7 +234,7 @@ func (l *link) requests() {
 		if l.proxy.isSilent() {
 			continue
 		}
-		act := actNothing
+		act := nothing
 		if request.counts {
 			act = l.proxy.next(request.executes)
 		}
@@ -224,16 +250,16 @@ func (l *link) requests() {
 }
 
 // pass forwards the request, or not, and says whether the connection goes on.
-func (l *link) pass(request []byte, act action) bool {
+func (l *link) pass(request []byte, act Action) bool {
 	switch act {
-	case actCutBefore:
+	case CutBefore:
 		l.close()
 		return false
-	case actCutAfter:
+	case CutAfter:
 		l.mu.Lock()
 		l.cut = true
 		l.mu.Unlock()
-	case actHold:
+	case Hold:
 		l.mu.Lock()
 		l.kept = true
 		l.mu.Unlock()

@@ -1,4 +1,4 @@
-package localtx_test
+package pgtest
 
 import (
 	"encoding/json"
@@ -6,10 +6,11 @@ import (
 	"github.com/txsvc/txsvc/internal/localtx"
 )
 
-// ordersProgram stores an order with its items in one round trip, as the shipped handler does.
-type ordersProgram struct{}
+// Orders is a localtx.Planner that stores an order with its items in one round trip, as the shipped handler does.
+type Orders struct{}
 
-func (ordersProgram) Plan(in localtx.Input) (localtx.Plan, error) {
+// Plan returns the statements of the order.
+func (Orders) Plan(in localtx.Input) (localtx.Plan, error) {
 	var order struct {
 		Customer, Currency, Reference string
 		Items                         []struct {
