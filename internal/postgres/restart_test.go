@@ -19,7 +19,7 @@ import (
 // a restart of the server are not "unknown". While it is down they fail, and say that nothing was changed.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
-	stack := stacktest.Private(t, devstack.Options{})
+	stack := stacktest.Private(t, devstack.Options{DatabaseOnly: true})
 	e := pgtest.NewAt(t, stack.DatabaseURL())
 	run := func(n int, id string) []txn.Outcome {
 		var background []<-chan txn.Outcome
