@@ -1,6 +1,5 @@
 // Package pgtest gives tests of the packages on PostgreSQL a database of their own, with all of these packages on it, and
-// what they run there: attempts, local transactions, and a proxy that breaks the network. It imports those packages, txn,
-// migrations, and the helpers of other tests.
+// what they run there: attempts, local transactions, and a proxy that breaks the network.
 //
 // A test package that uses it needs the TestMain that stacktest describes.
 package pgtest

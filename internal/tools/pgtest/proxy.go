@@ -35,6 +35,7 @@ type Proxy struct {
 // Action is what happens at the next request.
 type Action int
 
+// The actions.
 const (
 	nothing   Action = iota
 	CutBefore        // the connection breaks, the request never arrives
