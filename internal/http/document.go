@@ -1,15 +1,14 @@
 package http
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/goccy/go-yaml"
 
+	"github.com/txsvc/txsvc/internal/strictjson"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -80,7 +79,7 @@ func payloadSchema(kind *txn.Kind) any {
 	if kind.Schema == nil {
 		return nil
 	}
-	value, err := ordered(jsontext.NewDecoder(bytes.NewReader(kind.Schema.Document())))
+	value, err := ordered.Decode(kind.Schema.Document())
 	root, isObject := value.(yaml.MapSlice)
 	if err != nil || !isObject {
 		return nil
@@ -154,52 +153,18 @@ func upgrade(value any) {
 	}
 }
 
-// ordered reads one JSON value, and preserves the order of members.
-func ordered(dec *jsontext.Decoder) (any, error) {
-	token, err := dec.ReadToken()
-	if err != nil {
-		return nil, err
-	}
-	switch token.Kind() {
-	case '{':
-		object := yaml.MapSlice{}
-		for dec.PeekKind() != '}' {
-			name, err := dec.ReadToken()
-			if err != nil {
-				return nil, err
-			}
-			key := name.String()
-			member, err := ordered(dec)
-			if err != nil {
-				return nil, err
-			}
-			object = append(object, yaml.MapItem{Key: key, Value: member})
-		}
-		_, err := dec.ReadToken()
-		return object, err
-	case '[':
-		array := []any{}
-		for dec.PeekKind() != ']' {
-			item, err := ordered(dec)
-			if err != nil {
-				return nil, err
-			}
-			array = append(array, item)
-		}
-		_, err := dec.ReadToken()
-		return array, err
-	case '0':
-		if n, err := strconv.ParseInt(token.String(), 10, 64); err == nil {
+// ordered preserves the order of members. Numbers become those of YAML.
+var ordered = strictjson.Builder[yaml.MapSlice]{
+	Object: func() yaml.MapSlice { return yaml.MapSlice{} },
+	Add: func(object yaml.MapSlice, name string, value any) yaml.MapSlice {
+		return append(object, yaml.MapItem{Key: name, Value: value})
+	},
+	Number: func(text json.Number) (any, error) {
+		if n, err := text.Int64(); err == nil {
 			return n, nil
 		}
-		return token.Float()
-	case '"':
-		return token.String(), nil
-	case 't', 'f':
-		return token.Bool(), nil
-	default:
-		return nil, nil // null
-	}
+		return text.Float64()
+	},
 }
 
 func get(value any, key string) any {

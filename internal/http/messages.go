@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/txsvc/txsvc/internal/messages"
+	"github.com/txsvc/txsvc/internal/strictjson"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -75,9 +74,9 @@ type messageDecoder struct {
 // decodeMessages returns the request in data. Bodies that are JSON are parts of data, byte for byte as sent. Errors are
 // *txn.Error with CodeInvalidRequest.
 func decodeMessages(data []byte) (messages.Request, error) {
-	source := sources.Get().(*source) //nolint:forcetypeassert // the pool holds nothing else
-	defer source.release(len(data))
-	d := &messageDecoder{decoder: decoder{data: data, json: source.open(data)}}
+	reader := strictjson.Open(data)
+	defer reader.Close()
+	d := &messageDecoder{decoder: decoder{json: reader}}
 	if err := d.object(d.field); err != nil {
 		d.syntax(err)
 	} else if len(d.wrong) == 0 {
@@ -99,16 +98,16 @@ func (d *messageDecoder) settle() {
 		d.add("/batch", "has %d messages, at most %d are allowed: send the others as another batch", d.batched, messages.MaxBatch)
 	}
 	for _, name := range d.given {
-		d.add(jsontext.Pointer("/"+name), "cannot be given with batch: each of its messages has its own")
+		d.add("/"+name, "cannot be given with batch: each of its messages has its own")
 	}
 }
 
 func (d *messageDecoder) field() error {
-	quoted, err := d.json.ReadValue()
+	text, err := d.json.Name()
 	if err != nil {
 		return err
 	}
-	switch name := string(text(quoted)); name {
+	switch name := string(text); name {
 	case "topic":
 		return d.string(&d.request.Topic)
 	case "shard_key":
@@ -140,7 +139,7 @@ func (d *messageDecoder) mode() error {
 }
 
 func (d *messageDecoder) delayLevel() error {
-	value, err := d.json.ReadValue()
+	value, err := d.json.Raw()
 	if err != nil {
 		return err
 	}
@@ -167,7 +166,7 @@ func (d *messageDecoder) deliverAt() error {
 }
 
 func (d *messageDecoder) batch() error {
-	if d.json.PeekKind() != '[' {
+	if d.json.Kind() != '[' {
 		return d.skip("must be an array of messages")
 	}
 	d.request.Batch = true
@@ -176,17 +175,17 @@ func (d *messageDecoder) batch() error {
 
 // element reads one message of a batch. Messages beyond the largest batch are counted and dropped.
 func (d *messageDecoder) element() error {
-	if d.json.PeekKind() != '{' {
+	if d.json.Kind() != '{' {
 		return d.skip("must be an object: a message")
 	}
 	d.bodies = 0
 	var m messages.Message
 	err := d.each(func() error {
-		quoted, err := d.json.ReadValue()
+		text, err := d.json.Name()
 		if err != nil {
 			return err
 		}
-		switch name := string(text(quoted)); name {
+		switch name := string(text); name {
 		case "delay_level", "deliver_at":
 			return d.skip("is not possible in a batch: RocketMQ stores it at once")
 		case "topic", "shard_key", "selector_arg", "mode":
@@ -219,7 +218,7 @@ func (d *messageDecoder) messageField(name string, m *messages.Message) error {
 		return d.properties(&m.Properties)
 	default:
 		d.addHere("is not a field of this request")
-		return d.json.SkipValue()
+		return d.json.Skip()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/txsvc/txsvc/internal/strictjson"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -49,9 +50,9 @@ type previewDecoder struct {
 }
 
 func decodePreview(data []byte) (txn.RouteQuery, error) {
-	source := sources.Get().(*source) //nolint:forcetypeassert // the pool holds nothing else
-	defer source.release(len(data))
-	d := &previewDecoder{decoder: &decoder{data: data, json: source.open(data)}, headers: make(http.Header)}
+	reader := strictjson.Open(data)
+	defer reader.Close()
+	d := &previewDecoder{decoder: &decoder{json: reader}, headers: make(http.Header)}
 	if err := d.object(d.field); err != nil {
 		d.syntax(err)
 	} else if len(d.wrong) == 0 {
@@ -76,11 +77,11 @@ func (d *previewDecoder) complete() {
 }
 
 func (d *previewDecoder) field() error {
-	quoted, err := d.json.ReadValue()
+	name, err := d.json.Name()
 	if err != nil {
 		return err
 	}
-	switch string(text(quoted)) {
+	switch string(name) {
 	case "kind":
 		return d.name(&d.query.Kind)
 	case "topic":
@@ -95,7 +96,7 @@ func (d *previewDecoder) field() error {
 		return d.header()
 	default:
 		d.addHere("is not a field of this request")
-		return d.json.SkipValue()
+		return d.json.Skip()
 	}
 }
 
@@ -115,15 +116,15 @@ func (d *previewDecoder) name(to *string) error {
 
 // header reads the headers that the request for the message would have.
 func (d *previewDecoder) header() error {
-	if d.json.PeekKind() != '{' {
+	if d.json.Kind() != '{' {
 		return d.skip("must be an object of strings")
 	}
 	return d.each(func() error {
-		quoted, err := d.json.ReadValue()
+		text, err := d.json.Name()
 		if err != nil {
 			return err
 		}
-		name := string(text(quoted))
+		name := string(text)
 		var value string
 		err = d.string(&value)
 		d.headers.Set(name, value)

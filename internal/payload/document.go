@@ -20,9 +20,9 @@ func bundle(name string, files map[string][]byte) (json.RawMessage, error) {
 	}
 	documents := make(map[string]any, len(files))
 	for _, file := range slices.Sorted(maps.Keys(files)) {
-		value, err := decode(files[file])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+		value, wrong := decode(files[file])
+		if wrong != nil {
+			return nil, fmt.Errorf("%s: %w", file, wrong)
 		}
 		if !rewrite(value, func(ref string) (string, bool) { return refInto(name, file, ref) }) {
 			return files[name], nil
@@ -60,7 +60,7 @@ func refInto(root, file, ref string) (string, bool) {
 	if name == root {
 		return "#" + target.Fragment, true
 	}
-	return "#/$defs/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name) + target.Fragment, true
+	return "#" + pointer([]string{"$defs", name}) + target.Fragment, true
 }
 
 // rewrite changes all references of a decoded schema in place. It returns false if the schema has base URIs or anchors,

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
@@ -89,18 +90,18 @@ func at(e *jsonschema.ValidationError, text string) txn.FieldError {
 func each(e *jsonschema.ValidationError, names []string, text string) []txn.FieldError {
 	list := make([]txn.FieldError, len(names))
 	for i, name := range names {
-		list[i] = txn.FieldError{Pointer: pointer(e.InstanceLocation) + pointer([]string{name}), Message: text}
+		list[i] = txn.FieldError{Pointer: pointer(append(slices.Clip(e.InstanceLocation), name)), Message: text}
 	}
 	return list
 }
 
 // pointer is the RFC 6901 pointer of a location.
 func pointer(location []string) string {
-	var text strings.Builder
+	var p jsontext.Pointer
 	for _, token := range location {
-		text.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(token))
+		p = p.AppendToken(token)
 	}
-	return text.String()
+	return string(p)
 }
 
 // message says what the schema requires. It names values of the schema, never of the payload.

@@ -103,9 +103,9 @@ func (l loader) Load(location string) (any, error) {
 		return nil, fmt.Errorf("reading the schema: %w", err)
 	}
 	l.read[name] = text
-	value, err := decode(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	value, wrong := decode(text)
+	if wrong != nil {
+		return nil, fmt.Errorf("%s: %w", name, wrong)
 	}
 	return value, nil
 }
@@ -114,14 +114,11 @@ func (l loader) Load(location string) (any, error) {
 // many were left out. The messages have no values of the payload, because they end up in logs. An object with the same
 // name twice is wrong whatever the schema says, because consumers would not agree on the value.
 func (s *Schema) Validate(payload json.RawMessage) []txn.FieldError {
-	value, err := decode(payload)
-	if err != nil {
-		if e, ok := errors.AsType[*decodeError](err); ok {
-			return []txn.FieldError{{Pointer: e.pointer, Message: e.message}}
-		}
-		return []txn.FieldError{{Message: "is not valid JSON"}}
+	value, wrong := decode(payload)
+	if wrong != nil {
+		return []txn.FieldError{{Pointer: wrong.Pointer, Message: wrong.Message}}
 	}
-	err = s.compiled.Validate(value)
+	err := s.compiled.Validate(value)
 	if err == nil {
 		return nil
 	}

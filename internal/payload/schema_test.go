@@ -92,11 +92,11 @@ func TestValidate(t *testing.T) {
 		{"not UTF-8", `true`, "\"\xff\"", one("", "is not valid JSON")},
 		{"two values", `true`, `1 2`, one("", "holds more than one value")},
 		{"an exponent that would take forever", `{"minimum":0}`, `{"a":[1e999999999]}`, one("/a/0",
-			"is a number with too many digits: at most 1000 characters and an exponent of at most 400 are checked")},
+			"is a number with too many digits: at most 1000 characters and an exponent of at most 400 are taken")},
 		{"an exponent beyond int", `true`, `-1E-99999999999999999999`, one("",
-			"is a number with too many digits: at most 1000 characters and an exponent of at most 400 are checked")},
+			"is a number with too many digits: at most 1000 characters and an exponent of at most 400 are taken")},
 		{"too many digits", `true`, strings.Repeat("9", 1001), one("",
-			"is a number with too many digits: at most 1000 characters and an exponent of at most 400 are checked")},
+			"is a number with too many digits: at most 1000 characters and an exponent of at most 400 are taken")},
 		{"the largest double", `{"type":"number"}`, `1.7976931348623157e308`, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

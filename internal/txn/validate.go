@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Limits of a request. MaxMessageSize is the broker's default maxMessageSize; the body and the properties together stay
@@ -106,7 +108,7 @@ func checkKeys(errs *fieldErrors, within string, keys []string) {
 
 func checkProperties(errs *fieldErrors, within string, properties map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		pointer := within + "/" + escapePointer(name)
+		pointer := string(jsontext.Pointer(within).AppendToken(name))
 		switch {
 		case name == "":
 			errs.add(pointer, "a property needs a name")
@@ -126,11 +128,6 @@ func checkText(errs *fieldErrors, pointer, text string) {
 	if strings.ContainsAny(text, "\x00\x01\x02") {
 		errs.add(pointer, "must not contain the characters U+0000, U+0001 or U+0002")
 	}
-}
-
-// escapePointer escapes one token of a JSON Pointer (RFC 6901, section 3).
-func escapePointer(token string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
 }
 
 // checkSize refuses requests that the broker would refuse later because of their size.

@@ -1,4 +1,4 @@
-package txn
+package strictjson
 
 import (
 	"bytes"
@@ -8,18 +8,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of a JSON value in a request. Consumers, and PostgreSQL, have limits of their own: many parsers stop at 64 to 1,000
+// Limits of a JSON value. Consumers, and PostgreSQL, have limits of their own: many parsers stop at 64 to 1,000
 // levels, and jsonb writes each number out, so that the 9 bytes of 1e131071 become 131,072.
 const (
-	MaxJSONDepth    = 128      // levels of arrays and objects
+	MaxDepth        = 128      // levels of arrays and objects
 	MaxNumberLength = 1000     // characters of one number
 	MaxExponent     = 400      // of one number, in both directions; that of the largest double is 308
 	MaxWrittenOut   = 16 << 20 // bytes that the numbers of one value have more when they are written without exponents
 )
 
-// CheckJSON returns the place, relative to the value, where valid JSON is too deep or too large, or nil. It reads the
-// value once, and allocates only when something is wrong.
-func CheckJSON(value []byte) *FieldError {
+// Check returns the first place, relative to the value, where valid JSON is beyond a limit, or nil. It reads the value once, and
+// allocates only when something is wrong.
+func Check(value []byte) *Error {
 	depth, more := 0, 0
 	for i := 0; i < len(value); i++ {
 		switch c := value[i]; {
@@ -30,8 +30,8 @@ func CheckJSON(value []byte) *FieldError {
 				}
 			}
 		case c == '{' || c == '[':
-			if depth++; depth > MaxJSONDepth {
-				return fieldErrorAt(value, i, "is nested more than %d levels deep", MaxJSONDepth)
+			if depth++; depth > MaxDepth {
+				return tooDeep(pointerAt(value, i))
 			}
 		case c == '}' || c == ']':
 			depth--
@@ -43,11 +43,11 @@ func CheckJSON(value []byte) *FieldError {
 			number := value[start : i+1]
 			length, ok := writtenOut(number)
 			if !ok {
-				return fieldErrorAt(value, start, "is a number with too many digits: at most %d characters and an exponent of at most %d are taken",
-					MaxNumberLength, MaxExponent)
+				return largeNumber(pointerAt(value, start))
 			}
 			if more += max(0, length-len(number)); more > MaxWrittenOut {
-				return fieldErrorAt(value, start, "the numbers up to here have more than %d bytes when they are written without exponents", MaxWrittenOut)
+				return &Error{Fault: LargeNumber, Pointer: pointerAt(value, start), Message: fmt.Sprintf(
+					"the numbers up to here have more than %d bytes when they are written without exponents", MaxWrittenOut)}
 			}
 		}
 	}
@@ -76,15 +76,15 @@ func writtenOut(number []byte) (int, bool) {
 	return signAndPoint + max(len(whole)+exponent, 1) + max(len(fraction)-exponent, 0), true
 }
 
-// fieldErrorAt finds the pointer of what begins at the offset.
-func fieldErrorAt(value []byte, offset int, format string, args ...any) *FieldError {
-	wrong := &FieldError{Message: fmt.Sprintf(format, args...)}
+// pointerAt returns the JSON Pointer of the value that begins at the offset.
+func pointerAt(value []byte, offset int) string {
+	pointer := ""
 	decoder := jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for decoder.InputOffset() <= int64(offset) {
 		if _, err := decoder.ReadToken(); err != nil {
 			break
 		}
-		wrong.Pointer = string(decoder.StackPointer())
+		pointer = string(decoder.StackPointer())
 	}
-	return wrong
+	return pointer
 }

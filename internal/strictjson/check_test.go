@@ -1,4 +1,4 @@
-package txn
+package strictjson
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestCheckJSON(t *testing.T) {
+func TestCheck(t *testing.T) {
 	deep := func(levels int) string { return strings.Repeat(`[`, levels) + strings.Repeat(`]`, levels) }
 	const digits = "is a number with too many digits: at most 1000 characters and an exponent of at most 400 are taken"
 	for name, tc := range map[string]struct{ value, pointer, message string }{
@@ -28,8 +28,8 @@ func TestCheckJSON(t *testing.T) {
 		"too many large ones":      {`[` + strings.Repeat("1e400,", 50_000) + `1]`, "/42153", "the numbers up to here have more than 16777216 bytes when they are written without exponents"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := FieldError{}
-			if wrong := CheckJSON([]byte(tc.value)); wrong != nil {
+			got := Error{}
+			if wrong := Check([]byte(tc.value)); wrong != nil {
 				got = *wrong
 			}
 			if got.Pointer != tc.pointer || got.Message != tc.message {
@@ -59,11 +59,11 @@ func TestWrittenOut(t *testing.T) {
 	})
 }
 
-func BenchmarkCheckJSON(b *testing.B) {
+func BenchmarkCheck(b *testing.B) {
 	order := json.RawMessage(`{"customer":"acme","currency":"EUR","items":[{"sku":"tea","quantity":2,"amount_minor":450},{"sku":"cup","quantity":1,"amount_minor":1200}]}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if CheckJSON(order) != nil {
+		if Check(order) != nil {
 			b.Fatal("it is all right")
 		}
 	}
