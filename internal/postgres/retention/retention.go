@@ -24,6 +24,9 @@ const (
 	// A sweep begins again when a part of the age has passed since the last one ended, within these bounds.
 	minRest, maxRest = time.Minute, time.Hour
 	restPart         = 100
+	// fenceAge is the least age of an abandoned row that is deleted. It fences half messages that were answered "rollback", and
+	// a process that was stopped may still try to commit one of them.
+	fenceAge = 24 * time.Hour
 	// retryAfter is the pause after an error, and between looks at whether another sweep is due.
 	retryAfter = 5 * time.Second
 	// warnEvery bounds the warnings while the database does not answer.
@@ -39,12 +42,12 @@ const (
 	position = `SELECT block, pg_relation_size('txsvc.transactions') / current_setting('block_size')::bigint
 		FROM txsvc.retention WHERE next_at <= clock_timestamp() FOR UPDATE SKIP LOCKED`
 
-	// remove leaves rows on which somebody works for the next sweep. It takes the first block, the one after the last, and
-	// the age.
+	// remove leaves rows on which somebody works for the next sweep. It takes the first block, the one after the last, the
+	// age, and that of abandoned rows.
 	remove = `DELETE FROM txsvc.transactions WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM txsvc.transactions
 		WHERE ctid >= $1::tid AND ctid < $2::tid AND delivery <> 'pending' AND state <> 'prepared'
-			AND decided_at < clock_timestamp() - $3::interval
+			AND decided_at < clock_timestamp() - CASE WHEN abandoned THEN $4::interval ELSE $3::interval END
 		FOR UPDATE SKIP LOCKED))`
 
 	move = `UPDATE txsvc.retention SET block = $1, next_at = clock_timestamp() + $2::interval`
@@ -104,7 +107,7 @@ func (s *Sweeper) Step(ctx context.Context) (stepped bool, deleted int64, err er
 		if err := tx.QueryRow(ctx, position).Scan(&block, &size); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, remove, tid(block), tid(block+stepBlocks), s.age)
+		tag, err := tx.Exec(ctx, remove, tid(block), tid(block+stepBlocks), s.age, max(s.age, fenceAge))
 		if err != nil {
 			return err
 		}

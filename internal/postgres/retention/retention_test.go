@@ -116,6 +116,19 @@ func TestRetentionDeletesWhatIsOldAndDone(t *testing.T) {
 	}
 }
 
+// With a short retention, abandoned rows stay for a day, because a process that was stopped may still try to commit a half
+// message that they fence.
+func TestRetentionLeavesFencesForADay(t *testing.T) {
+	e := setup(t)
+	e.exec(insertOld, 1)
+	e.exec(`UPDATE txsvc.transactions SET decided_at = now() - interval '23 hours' WHERE id LIKE '%/167/%'`)
+	e.sweep(retention.New(e.db, time.Minute, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)))
+	got := slices.DeleteFunc(e.ids(), func(id string) bool { return !strings.HasPrefix(id, "rolled_back") })
+	if want := []string{"rolled_back/none/t/1/1", "rolled_back/none/t/167/1"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // A sweep that ended is not begun again before its time, by whatever replica.
 func TestRetentionRests(t *testing.T) {
 	e := setup(t)

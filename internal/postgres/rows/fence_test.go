@@ -103,3 +103,21 @@ func TestDecideWithoutDatabase(t *testing.T) {
 		t.Errorf("got %v, %v, %v", resolution, row, err)
 	}
 }
+
+// A half message that is fenced by a row that is there already is fenced for as long as a new row would.
+func TestFenceIsDecidedAgain(t *testing.T) {
+	t.Parallel()
+	e := pgtest.New(t)
+	first := pgtest.Attempt("orders", "tx-1", pgtest.Order)
+	e.Decide(first)
+	e.Exec(`UPDATE txsvc.transactions SET decided_at = decided_at - interval '8 days' WHERE id = $1`, "tx-1")
+	second := pgtest.SameRequest(first)
+	resolution, _ := e.Decide(second)
+	pgtest.WantResolution(t, resolution, txn.ResolutionRollback)
+	if age := pgtest.Value[time.Duration](e, `SELECT now() - decided_at FROM txsvc.transactions WHERE id = $1`, "tx-1"); age > time.Hour {
+		t.Errorf("the row was decided %s ago, although it has fenced a half message now", age)
+	}
+	if got, want := e.Fenced("tx-1"), []string{first.Message.UniqKey, second.Message.UniqKey}; !slices.Equal(got, want) {
+		t.Errorf("fenced: got %v, want %v", got, want)
+	}
+}

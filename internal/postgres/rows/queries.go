@@ -46,12 +46,13 @@ const refuse = insertPlain + ` ON CONFLICT (id) DO UPDATE SET (` + columns + `, 
 	WHERE transactions.abandoned`
 
 // fence makes it impossible for the local transaction of a half message to commit: it takes the id's key first, or finds
-// the key taken. Whoever comes second waits for the other, in the database.
+// the key taken. Whoever comes second waits for the other, in the database. An abandoned row is decided again with each half
+// message that it fences, because it is deleted by the age of its decision.
 const fence = `INSERT INTO txsvc.transactions (id, kind, state, delivery, abandoned, fenced, shard_key, topic, tag,
 		broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset, created_at, decided_at)
 	VALUES ($1, $2, 'rolled_back', 'none', true, ARRAY[$3::text], $4, $5, $6,
 		$7, $8, '', '', $3, $9, $10, $11, $11)
-	ON CONFLICT (id) DO UPDATE SET fenced = array_append(transactions.fenced, $3)
+	ON CONFLICT (id) DO UPDATE SET fenced = array_append(transactions.fenced, $3), decided_at = $11
 	WHERE transactions.abandoned AND NOT ($3 = ANY (coalesce(transactions.fenced, '{}')))`
 
 // find reads what scan takes. A result that is larger than any limit, which rows of earlier versions can have, is not read
