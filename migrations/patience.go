@@ -54,17 +54,19 @@ func locked(err error) bool {
 	return ok && (pgErr.Code == "55P03" || pgErr.Code == "40P01") // lock_not_available, deadlock_detected
 }
 
-// holders names the sessions that can have been in the way: they hold a lock on a table for longer than an attempt waits.
-// Their statements are not told, since these may hold anything.
+// holders names the sessions that can have been in the way, because they hold a lock on a table for longer than an attempt
+// waits. The oldest transaction comes first: it was in the way, while a younger one may have waited behind the attempt. Their
+// statements are not told, because these may hold anything.
 func holders(ctx context.Context, db *sql.DB) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
 	defer cancel()
-	rows, err := db.QueryContext(ctx, `SELECT concat_ws(', ', 'session ' || pid, nullif(application_name, ''), state,
-				'its transaction is open for ' || round(extract(epoch FROM clock_timestamp() - xact_start)) || ' s')
-		FROM pg_stat_activity JOIN (SELECT DISTINCT pid FROM pg_locks WHERE relation >= 16384 AND granted) held USING (pid)
-		WHERE datname = current_database() AND pid <> pg_backend_pid() AND coalesce(xact_start < clock_timestamp() - $1::interval, true)
-		UNION ALL SELECT concat('the prepared transaction ', gid, ' of ', prepared) FROM pg_prepared_xacts WHERE database = current_database()
-		LIMIT 3`, lockTimeout.String())
+	rows, err := db.QueryContext(ctx, `SELECT name FROM (
+			SELECT concat_ws(', ', 'session ' || pid, nullif(application_name, ''), state,
+				'its transaction is open for ' || round(extract(epoch FROM clock_timestamp() - xact_start)) || ' s'), xact_start, pid
+			FROM pg_stat_activity JOIN (SELECT DISTINCT pid FROM pg_locks WHERE relation >= 16384 AND granted) held USING (pid)
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND coalesce(xact_start < clock_timestamp() - $1::interval, true)
+			UNION ALL SELECT concat('the prepared transaction ', gid, ' of ', prepared), prepared, 0 FROM pg_prepared_xacts WHERE database = current_database()
+		) held (name, since, pid) ORDER BY since, pid LIMIT 3`, lockTimeout.String())
 	if err != nil {
 		return "who holds it cannot be told"
 	}
