@@ -13,15 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/txsvc/txsvc/internal/localtx/sqltext"
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/txn"
 )
-
-// DefaultTimeout bounds a local transaction whose kind sets no timeout.
-const DefaultTimeout = 5 * time.Second
 
 // File is a configuration that was read.
 type File struct {

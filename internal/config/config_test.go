@@ -87,14 +87,14 @@ func TestParse(t *testing.T) {
 			},
 			"note": {
 				Kind: txn.Kind{
-					Name: "note", Destination: txn.Destination{Topic: "notes"}, Timeout: config.DefaultTimeout,
+					Name: "note", Destination: txn.Destination{Topic: "notes"}, Timeout: txn.DefaultTiming().LocalDefault,
 					Options: txn.Options{Via: "half", Fallback: "outbox", Body: "payload", ResultLimit: 64 << 10},
 				},
 				Selector: selector.Spec{Type: "round_robin"}, Local: config.Local{SQL: []sqltext.Statement{insert, {Text: "select 1"}}},
 			},
 			"notes_2.add-all": {
 				Kind: txn.Kind{
-					Name: "notes_2.add-all", Destination: txn.Destination{Topic: "notes"}, Timeout: config.DefaultTimeout,
+					Name: "notes_2.add-all", Destination: txn.Destination{Topic: "notes"}, Timeout: txn.DefaultTiming().LocalDefault,
 					Options: txn.Options{Ordered: true, Via: "outbox", Fallback: "reject", Body: "result", ResultLimit: 64 << 10},
 				},
 				Selector: selector.Spec{Type: "hash"},

@@ -19,10 +19,11 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// Bounds of the times of a kind. A broker that waits longer than an hour before its first check-back is a typing error.
+// timing has the bounds and the default of a kind's timeout.
+var timing = txn.DefaultTiming()
+
+// Bounds of a kind's immunity. A broker that waits longer than an hour before its first check-back is a typing error.
 const (
-	minTimeout  = time.Millisecond
-	maxTimeout  = time.Minute
 	minImmunity = time.Second
 	maxImmunity = time.Hour
 )
@@ -132,7 +133,7 @@ func (r *reader) kinds(f field, file *File) {
 }
 
 func (r *reader) kind(e entry) Kind {
-	kind := Kind{Kind: txn.Kind{Name: e.name, Timeout: DefaultTimeout, Options: txn.DefaultOptions()}}
+	kind := Kind{Kind: txn.Kind{Name: e.name, Timeout: timing.LocalDefault, Options: txn.DefaultOptions()}}
 	entries, ok := r.entries(e.field)
 	if !ok {
 		return kind
@@ -153,7 +154,7 @@ func (r *reader) kind(e entry) Kind {
 		"delivery":     func(f field) { kind.Via = choice(r, f, txn.ViaHalf, txn.ViaOutbox) },
 		"fallback":     func(f field) { kind.Fallback = choice(r, f, txn.FallbackReject, txn.FallbackOutbox) },
 		"immunity":     func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
-		"timeout":      func(f field) { kind.Timeout = r.duration(f, minTimeout, maxTimeout, time.Millisecond) },
+		"timeout":      func(f field) { kind.Timeout = r.duration(f, timing.LocalLeast, timing.LocalMost, time.Millisecond) },
 		"body":         func(f field) { kind.Body, body = choice(r, f, txn.BodyPayload, txn.BodyResult), f },
 		"keep_body":    func(f field) { kind.KeepBody = r.bool(f) },
 		"result_limit": func(f field) { kind.ResultLimit = r.size(f, minResult, txn.MaxResultLimit) },

@@ -99,29 +99,27 @@ func readBody(w http.ResponseWriter, r *http.Request, share *bodyShare) ([]byte,
 	return data, nil
 }
 
-// How much is read of a refused body, in bytes and time.
-const (
-	maxDiscarded   = 64 << 20
-	discardTimeout = 30 * time.Second // as long as an accepted body may take
-)
+// maxDiscarded is how many bytes are read of a refused body.
+const maxDiscarded = 64 << 20
 
 // discardBody reads the rest of a refused request. Otherwise a client that writes its whole body before it reads would find its
 // connection reset, and never see the answer. A client that waits for permission to send (Expect: 100-continue) gets the answer
-// instead. Of a larger body the rest is not read: the connection ends with the answer.
-func discardBody(w http.ResponseWriter, r *http.Request) {
+// instead. Of a larger body the rest is not read: the connection ends with the answer. The rest
+// has as much time as an accepted body.
+func discardBody(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	rec, ok := w.(*recorder)
 	waits := r.Header.Get("Expect") != "" && (!ok || !rec.reading)
 	if r.Body == nil || r.Body == http.NoBody || waits || r.ContentLength > maxDiscarded {
 		return
 	}
-	conn, end := http.NewResponseController(w), time.Now().Add(discardTimeout)
-	_, _ = conn.SetReadDeadline(end), conn.SetWriteDeadline(end.Add(discardTimeout))
+	conn, end := http.NewResponseController(w), time.Now().Add(within)
+	_, _ = conn.SetReadDeadline(end), conn.SetWriteDeadline(end.Add(within))
 	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded) // an error here changes nothing
 }
 
 // errBodies is the error when there is no room for another large body.
 var errBodies = &txn.Error{
-	Code: txn.CodeOverloaded, Detail: "the bodies and results of the requests in flight are as large as this service takes on", RetryAfter: time.Second,
+	Code: txn.CodeOverloaded, Detail: "the bodies and results of the requests in flight are as large as this service takes on", RetryAfter: txn.RetrySoon,
 }
 
 var errBodyTooLarge = txn.Errorf(txn.CodePayloadTooLarge, "the body is larger than %d bytes", maxBody)

@@ -23,7 +23,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func (a *api) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
-			discardBody(w, r)
+			discardBody(w, r, a.Timing.BodyWithin)
 			fail(w, err)
 		}
 	}

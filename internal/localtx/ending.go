@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -128,9 +127,6 @@ const (
 	detailNotStored = "the local transaction refused, and the database did not keep its answer; nothing was changed"
 )
 
-// inLineRetry is how long a client should wait that was refused because of its line.
-const inLineRetry = 2 * time.Second
-
 func unavailable(cause error, detail string) *txn.Error {
 	return txn.DatabaseUnavailable(cause, "%s", detail)
 }
@@ -146,7 +142,7 @@ func noAnswer(cause error) *txn.Error {
 func (f failure) timedOut() *txn.Error {
 	switch f.at {
 	case phaseLine:
-		return &txn.Error{Code: txn.CodeOverloaded, Detail: detailInLine, RetryAfter: inLineRetry, Cause: f.err}
+		return &txn.Error{Code: txn.CodeOverloaded, Detail: detailInLine, RetryAfter: txn.RetryAfter, Cause: f.err}
 	case phaseRow:
 		return &txn.Error{Code: txn.CodeConflict, Detail: detailRunning, Cause: f.err}
 	default:

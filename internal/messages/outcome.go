@@ -1,8 +1,6 @@
 package messages
 
 import (
-	"time"
-
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -52,5 +50,5 @@ func coded(err error, list []txn.Message) error {
 const nothingSent = "nothing was sent"
 
 func overloaded(detail string) error {
-	return &txn.Error{Code: txn.CodeOverloaded, Detail: detail, RetryAfter: time.Second}
+	return &txn.Error{Code: txn.CodeOverloaded, Detail: detail, RetryAfter: txn.RetrySoon}
 }

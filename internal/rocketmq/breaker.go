@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// slowAnswer is the time from which on a message without an answer counts against its broker.
-	slowAnswer = time.Second
 	// refusalsInRow is how many messages a broker refuses one after the other until it is taken to refuse all.
 	refusalsInRow = 3
 	// Pauses between two trials.
@@ -59,14 +57,14 @@ const (
 	tellsSlow    // the message took its time, and is not known to be stored as safely as the broker was told to
 )
 
-func findingOf(took time.Duration, status remoting.SendStatus, err error) finding {
+func findingOf(took, slow time.Duration, status remoting.SendStatus, err error) finding {
 	answer, ok := errors.AsType[*remoting.BrokerError](err)
 	switch {
 	case err == nil && status == remoting.SendOK:
 		return tellsStored
 	case err == nil:
 		return tellsSlow
-	case !ok && took >= slowAnswer:
+	case !ok && took >= slow:
 		return tellsSlow
 	case ok && refusesAll(answer):
 		return tellsRefused
@@ -167,7 +165,7 @@ func (c *Client) breakerOf(broker string) *breaker {
 
 // judge returns the error of a message, or nil when the broker stored it with any status, and informs the broker's breaker.
 func (c *Client) judge(m *txn.Message, sent time.Time, status remoting.SendStatus, err error) error {
-	f := findingOf(time.Since(sent), status, err)
+	f := findingOf(time.Since(sent), c.timing.SlowAnswer, status, err)
 	var why *txn.SendError
 	switch {
 	case err != nil:

@@ -69,7 +69,7 @@ type CheckbackHandler func(ctx context.Context, m txn.Message, h txn.Half)
 func New(c Config) (*Client, error) {
 	remote, err := remoting.New(remoting.Config{
 		Nameservers: c.Nameservers, Group: c.Group, AccessKey: c.AccessKey, SecretKey: c.SecretKey, Logger: c.Logger,
-		AckTimeout: c.Timing.ArriveWithin, WriteTimeout: c.Timing.ArriveWithin,
+		DialTimeout: c.Timing.DialWithin, ReplyTimeout: c.Timing.ReplyWithin, WriteTimeout: c.Timing.ArriveWithin, AckTimeout: c.Timing.ArriveWithin,
 	})
 	if err != nil {
 		return nil, err

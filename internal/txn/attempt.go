@@ -33,7 +33,7 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		return nil, &Error{Code: CodeOverloaded, Detail: "more transactions are in flight than this service takes on", RetryAfter: time.Second}
+		return nil, &Error{Code: CodeOverloaded, Detail: "more transactions are in flight than this service takes on", RetryAfter: RetrySoon}
 	}
 	s.metrics.InFlight.Inc()
 	defer s.metrics.InFlight.Dec()

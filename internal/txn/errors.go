@@ -103,17 +103,14 @@ func CodeOf(err error) Code {
 // ErrNotFound is returned by Store.Find when there is no row with the id.
 var ErrNotFound = errors.New("no such transaction")
 
-// retryAfter is the time that a 503 asks clients to wait. It is long enough to refresh a broker's route.
-const retryAfter = 2 * time.Second
-
 // BrokerUnavailable returns the error for a broker or topic that cannot be used now.
 func BrokerUnavailable(cause error, format string, args ...any) *Error {
-	return &Error{Code: CodeBrokerUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
+	return &Error{Code: CodeBrokerUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: RetryAfter, Cause: cause}
 }
 
 // DatabaseUnavailable returns the error for a database that cannot be used now.
 func DatabaseUnavailable(cause error, format string, args ...any) *Error {
-	return &Error{Code: CodeDatabaseUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter, Cause: cause}
+	return &Error{Code: CodeDatabaseUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: RetryAfter, Cause: cause}
 }
 
 // noAnswer is what a failed statement of the Store comes to: what the Store itself says of the database, where it does.

@@ -24,6 +24,7 @@ type Timing struct {
 	RefreshWithin   time.Duration // a topic's queues are looked at again
 	RefreshAfter    time.Duration // age of an attempt from which on its queue is looked at again before the message is made visible
 	AnswerWithin    time.Duration // the broker answers a message that is to be stored
+	SlowAnswer      time.Duration // a message without an answer counts against its broker
 	TakeBackWithin  time.Duration // the broker answers the rollback of a half message that it has not stored as it should
 	HalfTries       int           // half messages tried for one request, and tries of a message that was certainly not sent
 	SlowHalf        time.Duration // half messages have taken so long that a kind with a fallback tries no more
@@ -31,6 +32,7 @@ type Timing struct {
 	BusyPauses      int           // how often a busy broker is waited for
 	LocalLeast      time.Duration // the bounds of a kind's timeout
 	LocalMost       time.Duration
+	LocalDefault    time.Duration // the timeout of a kind that sets none
 	LocalRuns       int           // how often a local transaction is run at most, on serialization failures and deadlocks
 	RerunPause      time.Duration // half of the longest pause before the second run; it doubles
 	HangWithin      time.Duration // after a kind's timeout, the database server is given up
@@ -42,7 +44,6 @@ type Timing struct {
 	EndPauseMost    time.Duration
 	AbortWithin     time.Duration // the broker answers a rollback
 	LeaseWithin     time.Duration // a request extends a lease, or gives it back
-	RetryAfter      time.Duration // what a 503 tells clients to wait
 
 	// Messages without a transaction.
 	SettingsWithin time.Duration // a broker tells a topic's settings
@@ -97,6 +98,13 @@ type Timing struct {
 	ClockSkew       time.Duration // the clocks of broker, database and service may be this far apart
 }
 
+// What clients are told to wait before they repeat what was refused (Retry-After). Errors are made in many places that know no
+// Timing, so these are constants.
+const (
+	RetryAfter = 2 * time.Second // a server is away, or a shard key is stuck: long enough for a broker's route to be refreshed
+	RetrySoon  = time.Second     // something is full: it has room again when a few requests are over
+)
+
 // DefaultTiming holds for brokers and databases with their default settings.
 func DefaultTiming() Timing {
 	return Timing{
@@ -110,6 +118,7 @@ func DefaultTiming() Timing {
 		RefreshWithin:   500 * time.Millisecond, // a half message is on its way to nowhere, or a lease is running, meanwhile
 		RefreshAfter:    time.Second,            // lists in memory are refreshed every few seconds only
 		AnswerWithin:    3500 * time.Millisecond,
+		SlowAnswer:      time.Second,
 		TakeBackWithin:  time.Second,
 		HalfTries:       2,
 		SlowHalf:        time.Second, // the fallback is there, and the client waits
@@ -117,6 +126,7 @@ func DefaultTiming() Timing {
 		BusyPauses:      4, // 0.75 s on average, 1.5 s at most: a cold broker takes more by then
 		LocalLeast:      time.Millisecond,
 		LocalMost:       time.Minute, // a row's key and a connection are held that long
+		LocalDefault:    5 * time.Second,
 		LocalRuns:       6,
 		RerunPause:      4 * time.Millisecond,
 		HangWithin:      2 * time.Second, // the server's own statement_timeout comes first where the server lives
@@ -128,7 +138,6 @@ func DefaultTiming() Timing {
 		EndPauseMost:    160 * time.Millisecond, // transientStorePoolEnable: readable after 200 ms by default
 		AbortWithin:     time.Second,            // a check-back rolls back what is not confirmed
 		LeaseWithin:     2 * time.Second,        // a lease that is not given back ends by itself
-		RetryAfter:      2 * time.Second,        // long enough for a broker's route to be refreshed
 
 		SettingsWithin: time.Second,
 		AsyncWithin:    30 * time.Second,
@@ -312,10 +321,12 @@ func (t Timing) Validate(kinds []*Kind) error {
 		{t.WriteWithin + t.EndWithin, t.Lease(), "a request waits for END_TRANSACTION's reply while its lease lasts"},
 		{t.ProbeMargin, t.Slack, "what is settled by a broker's sign of life is settled when a lease ends"},
 		{t.BrokerReplica, t.AnswerWithin, "a broker without its slave answers before nobody waits for it"},
+		{t.SlowAnswer, t.BrokerReplica, "a broker that waits for its slave is noticed"},
 		{t.FenceWithin, min(t.SettleWithin, t.CallWithin), "a fence gives up before who needs it does"},
 		{t.ConfirmWithin, t.CallWithin, "a check-back learns that no standby confirms"},
 		{t.LeaseWithin, t.StatementWithin, "a request gives up its lease before a statement is given up"},
 		{t.Settled() + 2*t.ProbeEvery, t.EvidenceLag, "rows are claimed while evidence comes as it should"},
+		{t.LocalDefault, t.LocalMost, "a kind that sets no timeout has one within the bounds"},
 		{t.LocalMost, t.IdleInTransaction + t.HangWithin, "no session is ended while its local transaction may run"},
 		{t.AcceptedEvery + 2*t.AcceptedWithin, t.AcceptPause, "all replicas know a new list of queues when it is used"},
 	} {

@@ -24,6 +24,8 @@ func TestTimingIsRefused(t *testing.T) {
 		"lease shorter than an end": {func(t *Timing, _ *Kind) { t.EndWithin = t.Lease() }, "reply while its lease lasts"},
 		"margin without slack":      {func(t *Timing, _ *Kind) { t.ProbeMargin = t.Slack }, "settled when a lease ends"},
 		"impatient of slaves":       {func(t *Timing, _ *Kind) { t.AnswerWithin = t.BrokerReplica }, "without its slave"},
+		"blind to slow slaves":      {func(t *Timing, _ *Kind) { t.SlowAnswer = t.BrokerReplica }, "is noticed"},
+		"default out of bounds":     {func(t *Timing, _ *Kind) { t.LocalDefault = t.LocalMost }, "a kind that sets no timeout"},
 		"fence for longer than it":  {func(t *Timing, _ *Kind) { t.FenceWithin = t.SettleWithin }, "a fence gives up"},
 		"pause of accepted lists":   {func(t *Timing, _ *Kind) { t.AcceptPause = t.AcceptedEvery }, "all replicas know"},
 		"kind without a timeout":    {func(_ *Timing, k *Kind) { k.Timeout = 0 }, "kind orders: the timeout 0s"},

@@ -35,7 +35,7 @@ func (t *turns) take(ctx context.Context, key turnKey, timeout time.Duration) er
 		return nil
 	case <-timer.C:
 		err = &Error{
-			Code: CodeOverloaded, RetryAfter: retryAfter, Cause: ctx.Err(),
+			Code: CodeOverloaded, RetryAfter: RetryAfter, Cause: ctx.Err(),
 			Detail: "an earlier transaction of this topic and shard key takes longer than the kind's timeout; nothing was changed",
 		}
 	case <-ctx.Done():
@@ -56,7 +56,7 @@ func (t *turns) join(key turnKey) (turn chan struct{}, err error) {
 	switch {
 	case len(waiting) >= maxWaiting:
 		return nil, &Error{
-			Code: CodeKeyOverloaded, RetryAfter: time.Second,
+			Code: CodeKeyOverloaded, RetryAfter: RetrySoon,
 			Detail: "too many transactions wait for earlier ones of this topic and shard key; nothing was changed",
 		}
 	case held:

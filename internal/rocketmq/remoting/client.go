@@ -27,16 +27,20 @@ type Config struct {
 	Codec       *Codec // of request headers; default CodecBinary
 	Logger      *slog.Logger
 
-	DialTimeout     time.Duration // 3 s
-	ReplyTimeout    time.Duration // of calls whose context has no deadline; 5 s
-	WriteTimeout    time.Duration // after which a socket that takes no bytes is given up; 3 s
-	AckTimeout      time.Duration // TCP_USER_TIMEOUT, on Linux; 3 s
+	DialTimeout     time.Duration // toolPatience
+	ReplyTimeout    time.Duration // of calls whose context has no deadline; toolPatience
+	WriteTimeout    time.Duration // after which a socket that takes no bytes is given up; toolPatience
+	AckTimeout      time.Duration // TCP_USER_TIMEOUT, on Linux; toolPatience
 	RefreshEvery    time.Duration // of routes and of the brokers' list; 10 s
 	HeartbeatEvery  time.Duration // 10 s
 	MaxQueuedBytes  int           // waiting to be written, per connection; 64 MiB
 	CheckbackLimit  int           // check-backs handled at a time; 16
 	CheckbackQueued int           // that wait; more are dropped, because the broker asks again; 4096
 }
+
+// toolPatience is each timeout of a client that sets none. Tools and tests do that; the service sets all, because its promises
+// depend on them.
+const toolPatience = 5 * time.Second
 
 func (cfg *Config) setDefaults() error {
 	if len(cfg.Nameservers) == 0 || cfg.Group == "" {
@@ -55,10 +59,9 @@ func (cfg *Config) setDefaults() error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	setDefault(&cfg.DialTimeout, 3*time.Second)
-	setDefault(&cfg.ReplyTimeout, 5*time.Second)
-	setDefault(&cfg.WriteTimeout, 3*time.Second)
-	setDefault(&cfg.AckTimeout, 3*time.Second)
+	for _, timeout := range []*time.Duration{&cfg.DialTimeout, &cfg.ReplyTimeout, &cfg.WriteTimeout, &cfg.AckTimeout} {
+		setDefault(timeout, toolPatience)
+	}
 	setDefault(&cfg.RefreshEvery, 10*time.Second)
 	setDefault(&cfg.HeartbeatEvery, 10*time.Second)
 	setDefault(&cfg.MaxQueuedBytes, 64<<20)
