@@ -57,18 +57,18 @@ func (c Code) destination(topic string, spec selector.Spec, ordered bool) (txn.D
 	d := txn.Destination{Topic: topic, Selector: s, OnChange: onChange, Java: spec.Type == selector.TypeJavaHash}
 	if ordered {
 		d.Selector = selector.ByKey(s)
-		if d.Keeps, err = spec.Text(); err != nil {
+		if d.OrderedSelector, err = spec.Text(); err != nil {
 			return d, fmt.Errorf("the selector of topic %s: %w", topic, err)
 		}
 	}
 	return d, nil
 }
 
-// keptBodies returns the names of the kinds whose bodies stay in their rows.
-func keptBodies(kinds []*txn.Kind) []string {
+// retainedBodies returns the names of the kinds whose bodies stay in their rows.
+func retainedBodies(kinds []*txn.Kind) []string {
 	var names []string
 	for _, kind := range kinds {
-		if kind.KeepBody {
+		if kind.RetainBody {
 			names = append(names, kind.Name)
 		}
 	}

@@ -44,12 +44,12 @@ func (c *routeAcceptCommand) Run(ctx context.Context, code Code, out output) err
 			return err
 		}
 		users := refusing(plain, kinds)
-		keeps, err := keptSelector(ctx, mq, users)
+		selector, err := orderedSelector(ctx, mq, users)
 		if err != nil {
 			return err
 		}
 		return c.withAccepted(ctx, out, func(store *accepted.Lists) error {
-			return c.accept(ctx, out.stdout, store, users, queues, keeps)
+			return c.accept(ctx, out.stdout, store, users, queues, selector)
 		})
 	})
 }
@@ -84,23 +84,23 @@ func refusing(plain txn.Destination, kinds []*txn.Kind) map[string]txn.Destinati
 	return found
 }
 
-// keptSelector returns the selector of ordered messages as text. All ordered kinds of a topic share it. It is empty when there
-// are none.
-func keptSelector(ctx context.Context, mq *rocketmq.Client, users map[string]txn.Destination) (string, error) {
+// orderedSelector returns the selector of ordered messages as text. All ordered kinds of a topic share it. It is empty when
+// there are none.
+func orderedSelector(ctx context.Context, mq *rocketmq.Client, users map[string]txn.Destination) (string, error) {
 	for _, d := range users {
-		if d.Keeps == "" {
+		if d.OrderedSelector == "" {
 			continue
 		}
 		if !d.Java {
-			return routing.Keeps(d, ""), nil
+			return routing.OrderedSelector(d, ""), nil
 		}
 		java, err := mq.JavaQueues(ctx, d.Topic)
-		return routing.Keeps(d, java.Order), told(err)
+		return routing.OrderedSelector(d, java.Order), told(err)
 	}
 	return "", nil
 }
 
-func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *accepted.Lists, users map[string]txn.Destination, queues []txn.Queue, keeps string) error {
+func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *accepted.Lists, users map[string]txn.Destination, queues []txn.Queue, selector string) error {
 	lists, err := store.AcceptedQueues(ctx, []string{c.Topic})
 	if err != nil {
 		return err
@@ -110,9 +110,9 @@ func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *acc
 	if len(users) == 0 {
 		fmt.Fprintln(w, "no selector of the topic has on_change: refuse: the list is kept, and not used")
 	}
-	other := keeps != "" && before.Selector != "" && keeps != before.Selector
+	other := selector != "" && before.Selector != "" && selector != before.Selector
 	if other {
-		fmt.Fprintf(w, "selector of ordered messages\n  before  %s\n  after   %s\n", before.Selector, keeps)
+		fmt.Fprintf(w, "selector of ordered messages\n  before  %s\n  after   %s\n", before.Selector, selector)
 	}
 	if slices.Equal(before.Queues, queues) && !other {
 		fmt.Fprintln(w, "nothing changes")
@@ -126,7 +126,7 @@ func (c *routeAcceptCommand) accept(ctx context.Context, w io.Writer, store *acc
 	if c.DryRun {
 		return nil
 	}
-	list, err := store.Accept(ctx, c.Topic, queues, keeps, before.Version, c.Pause)
+	list, err := store.Accept(ctx, c.Topic, queues, selector, before.Version, c.Pause)
 	if errors.Is(err, accepted.ErrOtherVersion) {
 		return fmt.Errorf("%w: run the command again, and look at what it shows", err)
 	}

@@ -87,7 +87,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	if err := timing.Validate(kinds); err != nil {
 		return err
 	}
-	store, err := openStore(ctx, s.DatabaseURL, programs, keptBodies(kinds), timing, log)
+	store, err := openStore(ctx, s.DatabaseURL, programs, retainedBodies(kinds), timing, log)
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (r *reader) kind(e entry) Kind {
 		"immunity":     func(f field) { kind.Immunity = r.duration(f, minImmunity, maxImmunity, time.Second) },
 		"timeout":      func(f field) { kind.Timeout = r.duration(f, timing.LocalLeast, timing.LocalMost, time.Millisecond) },
 		"body":         func(f field) { kind.Body, body = choice(r, f, txn.BodyPayload, txn.BodyResult), f },
-		"keep_body":    func(f field) { kind.KeepBody = r.bool(f) },
+		"keep_body":    func(f field) { kind.RetainBody = r.bool(f) },
 		"result_limit": func(f field) { kind.ResultLimit = r.size(f, minResult, txn.MaxResultLimit) },
 	})
 	if kind.Body == txn.BodyResult && kind.Via != txn.ViaOutbox {

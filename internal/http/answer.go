@@ -116,9 +116,9 @@ func failureOf(t *txn.Transaction) *failureJSON {
 	case t.Rejection != nil:
 		return &failureJSON{Code: txn.CodeRejected, Message: t.Rejection.Message, Rejection: rejectionOf(t.Rejection)}
 	case t.Delivery == txn.DeliveryPending && t.Parked:
-		return &failureJSON{Code: codeUndeliverable, Message: t.Trouble}
-	case t.Delivery == txn.DeliveryPending && t.Trouble != "":
-		return &failureJSON{Code: codeDelayed, Message: t.Trouble}
+		return &failureJSON{Code: codeUndeliverable, Message: t.PendingReason}
+	case t.Delivery == txn.DeliveryPending && t.PendingReason != "":
+		return &failureJSON{Code: codeDelayed, Message: t.PendingReason}
 	case t.ResultTooLarge > 0:
 		return &failureJSON{Code: codeResultTooLarge, Message: fmt.Sprintf("the result has %d bytes, more than can be answered", t.ResultTooLarge)}
 	default:

@@ -113,7 +113,7 @@ func TestAnswers(t *testing.T) {
 func pending(parked bool) *txn.Transaction {
 	return &txn.Transaction{
 		ID: "p", Kind: "k", State: txn.StateCommitted, Delivery: txn.DeliveryPending, ShardKey: "acme", Topic: "t",
-		Trouble: "the broker is busy", Parked: parked,
+		PendingReason: "the broker is busy", Parked: parked,
 	}
 }
 

@@ -10,34 +10,34 @@ import (
 
 // acceptedOf returns the topic's accepted list, for a destination whose selector is the accepted one.
 func (r *Router) acceptedOf(ctx context.Context, v *view, d txn.Destination, live []txn.Queue, order string) (*acceptance, error) {
-	keeps := Keeps(d, order)
-	a, err := r.acceptedList(ctx, v, live, keeps)
-	if err != nil || keeps == "" {
+	selector := OrderedSelector(d, order)
+	a, err := r.acceptedList(ctx, v, live, selector)
+	if err != nil || selector == "" {
 		return a, err
 	}
-	return a, a.guard(v.topic, keeps, time.Now())
+	return a, a.guard(v.topic, selector, time.Now())
 }
 
-// Keeps returns a text that changes when the selector of ordered messages changes. For java_hash it includes the
+// OrderedSelector returns a text that changes when the selector of ordered messages changes. For java_hash it includes the
 // topic's orderTopicConf, because that decides about queues, too.
-func Keeps(d txn.Destination, order string) string {
-	if d.Keeps == "" || order == "" {
-		return d.Keeps
+func OrderedSelector(d txn.Destination, order string) string {
+	if d.OrderedSelector == "" || order == "" {
+		return d.OrderedSelector
 	}
-	return d.Keeps + " over " + order
+	return d.OrderedSelector + " over " + order
 }
 
 // acceptedList returns the topic's accepted list. The first use of a topic without a list records the live queues, if
 // no broker of the topic is missing. The first use of a list without a selector of ordered messages records that
 // selector. One caller at a time asks the database, and the others share the answer.
-func (r *Router) acceptedList(ctx context.Context, v *view, live []txn.Queue, keeps string) (*acceptance, error) {
-	if a := v.accepted.Load(); a != nil && (keeps == "" || a.Selector != "") {
+func (r *Router) acceptedList(ctx context.Context, v *view, live []txn.Queue, selector string) (*acceptance, error) {
+	if a := v.accepted.Load(); a != nil && (selector == "" || a.Selector != "") {
 		return a, nil
 	}
-	result := r.asking.DoChan(v.topic+" "+keeps, func() (any, error) {
+	result := r.asking.DoChan(v.topic+" "+selector, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.Timing.AcceptedWithin)
 		defer cancel()
-		return r.readOrRecord(ctx, v, live, keeps)
+		return r.readOrRecord(ctx, v, live, selector)
 	})
 	select {
 	case answer := <-result:
@@ -50,13 +50,13 @@ func (r *Router) acceptedList(ctx context.Context, v *view, live []txn.Queue, ke
 	}
 }
 
-func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue, keeps string) (*acceptance, error) {
+func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue, selector string) (*acceptance, error) {
 	lists, err := r.store.AcceptedQueues(ctx, []string{v.topic})
 	if err != nil {
 		return nil, unknownLists(v.topic, err)
 	}
 	list, ok := lists[v.topic]
-	if ok && (keeps == "" || list.Selector != "") {
+	if ok && (selector == "" || list.Selector != "") {
 		return r.adopt(ctx, v, list), nil
 	}
 	if !ok {
@@ -64,7 +64,7 @@ func (r *Router) readOrRecord(ctx context.Context, v *view, live []txn.Queue, ke
 			return nil, err
 		}
 	}
-	list, err = r.store.AcceptFirst(ctx, v.topic, live, keeps)
+	list, err = r.store.AcceptFirst(ctx, v.topic, live, selector)
 	if err != nil {
 		return nil, unknownLists(v.topic, err)
 	}

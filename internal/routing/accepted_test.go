@@ -201,7 +201,7 @@ func TestAnotherSelector(t *testing.T) {
 	}
 	before, _, d := replica(t, store, queues)
 	after, _, other := replica(t, store, queues)
-	d.Keeps, other.Keeps = `{"type":"hash"}`, `{"type":"consistent"}`
+	d.OrderedSelector, other.OrderedSelector = `{"type":"hash"}`, `{"type":"consistent"}`
 	in := txn.SelectorInput{ShardKey: "k"}
 	for range 2 { // the first one records its selector
 		if _, err := before.Route(t.Context(), d, in); err != nil {
@@ -213,13 +213,13 @@ func TestAnotherSelector(t *testing.T) {
 		wantRefused(t, err, txn.CodeBrokerUnavailable, "txsvc route accept orders accepts it")
 	}
 	plain := d
-	plain.Keeps = ""
+	plain.OrderedSelector = ""
 	if _, err := after.Route(t.Context(), plain, in); err != nil {
 		t.Errorf("messages without an order: got %v, want them routed", err)
 	}
 	const pause = 500 * time.Millisecond
-	list, err := store.Accept(t.Context(), "orders", queues, other.Keeps, 1, pause)
-	if err != nil || list.Selector != other.Keeps || list.PreviousSelector != d.Keeps {
+	list, err := store.Accept(t.Context(), "orders", queues, other.OrderedSelector, 1, pause)
+	if err != nil || list.Selector != other.OrderedSelector || list.PreviousSelector != d.OrderedSelector {
 		t.Fatalf("got %+v, %v", list, err)
 	}
 	before.poll(t.Context())
@@ -245,7 +245,7 @@ func TestAnotherSelector(t *testing.T) {
 	}
 	_, err = before.Route(t.Context(), d, in)
 	wantRefused(t, err, txn.CodeBrokerUnavailable, "another one than the accepted one")
-	if list, err = store.Accept(t.Context(), "orders", queues, "", 2, 0); err != nil || list.Selector != other.Keeps {
+	if list, err = store.Accept(t.Context(), "orders", queues, "", 2, 0); err != nil || list.Selector != other.OrderedSelector {
 		t.Errorf("without ordered kinds: got %+v, %v, want the selector as it was", list, err)
 	}
 }

@@ -181,7 +181,7 @@ func (r *Router) health(ctx context.Context, v *view) Health {
 	}
 	h := r.healthOf(a, live, v.remaps, changed)
 	for _, kind := range r.kinds {
-		if kind.Topic != v.topic || kind.Keeps == "" || kind.OnChange != txn.OnChangeRefuse {
+		if kind.Topic != v.topic || kind.OrderedSelector == "" || kind.OnChange != txn.OnChangeRefuse {
 			continue
 		}
 		var java txn.JavaQueues

@@ -71,9 +71,9 @@ func (a *acceptance) pausing(now time.Time) bool { return now.Before(a.from) && 
 
 // guard refuses all ordered messages of a topic while their selector is not the accepted one, and until the pause after
 // an acceptance is over. So no two replicas send one key to different queues at the same time.
-func (a *acceptance) guard(topic, keeps string, now time.Time) error {
+func (a *acceptance) guard(topic, selector string, now time.Time) error {
 	switch {
-	case a.Selector != keeps:
+	case a.Selector != selector:
 		return txn.BrokerUnavailable(nil, "the selector of ordered messages of topic %s is another one than the accepted one, and would move keys: "+
 			"txsvc route accept %s accepts it", topic, topic)
 	case a.pausing(now) && a.PreviousSelector != "" && a.PreviousSelector != a.Selector:

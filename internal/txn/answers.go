@@ -79,8 +79,8 @@ func unknown(a *Attempt) *Transaction {
 
 // explain says what a pending message waits for, where the row does not yet, because nobody tries a broker that does not answer.
 func (s *Service) explain(t *Transaction) {
-	if t.Delivery == DeliveryPending && t.Trouble == "" && !s.deliveries.Alive(t.Route.Queue.Broker) {
-		t.Trouble = Silent(t.Route.Queue.Broker)
+	if t.Delivery == DeliveryPending && t.PendingReason == "" && !s.deliveries.Alive(t.Route.Queue.Broker) {
+		t.PendingReason = Silent(t.Route.Queue.Broker)
 	}
 }
 

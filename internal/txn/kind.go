@@ -24,11 +24,11 @@ type Kind struct {
 // JSON names. docs/architecture.md lists all places that a new option needs. The zero value of each is its default, except in
 // answers: see DefaultOptions.
 type Options struct {
-	Ordered  bool       `json:"ordered"`  // messages of one topic and shard key become visible in the order of their commits
-	Via      Via        `json:"delivery"` // how the message gets to the broker
-	Fallback Fallback   `json:"fallback"` // what happens when no half message can be stored
-	Body     BodySource `json:"body"`
-	KeepBody bool       `json:"-"` // the body stays in the row when the message is visible
+	Ordered    bool       `json:"ordered"`  // messages of one topic and shard key become visible in the order of their commits
+	Via        Via        `json:"delivery"` // how the message gets to the broker
+	Fallback   Fallback   `json:"fallback"` // what happens when no half message can be stored
+	Body       BodySource `json:"body"`
+	RetainBody bool       `json:"-"` // the body stays in the row when the message is visible
 
 	// ResultLimit is how many bytes the result of the local transaction may have, as JSON; 0: DefaultResultLimit. A larger one
 	// is refused, and nothing is committed.

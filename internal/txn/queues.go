@@ -40,7 +40,7 @@ type AcceptedQueues struct {
 	// that long, so that no two replicas send one key to different queues at the same time.
 	Previous []Queue
 	Pause    time.Duration // the rest of the pause when the list was read
-	// Selector is the selector of ordered messages, as Destination.Keeps has it, and PreviousSelector the one before
+	// Selector is the selector of ordered messages, as Destination.OrderedSelector has it, and PreviousSelector the one before
 	// the last acceptance; empty: not recorded.
 	Selector, PreviousSelector string
 }

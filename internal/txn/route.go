@@ -38,8 +38,9 @@ type Destination struct {
 	OnChange OnChange
 	// Java: the selector chooses from the list that RocketMQ's Java client makes of the topic, and refuses what cannot be used.
 	Java bool
-	// Keeps is the selector of ordered messages, as text. With OnChangeRefuse no other one than the accepted one is used.
-	Keeps string
+	// OrderedSelector is the text of the selector of ordered messages; empty: the messages have no order. With OnChangeRefuse
+	// no other one than the accepted one is used.
+	OrderedSelector string
 }
 
 // Router picks the queue of a message, whether it belongs to a transaction or not.

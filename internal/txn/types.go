@@ -149,7 +149,7 @@ type Transaction struct {
 	DeliveredAt    time.Time // zero until delivered
 	ExpiresAt      time.Time // zero unless prepared
 	Ordered        bool      // its message waits for those before it
-	Trouble        string    // why a pending message is not visible yet; empty while nothing is known to keep it back
+	PendingReason  string    // why the message is not visible; empty while no reason is known
 	Parked         bool      // its delivery is not tried again until an operator asks for it
 
 	Fingerprint Fingerprint // of the request; empty on an abandoned row

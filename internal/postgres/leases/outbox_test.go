@@ -127,12 +127,12 @@ func TestGiveBackAndPark(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := again[0].Lease.ID
-	if got := e.Find(id); !got.Parked || got.Trouble != "too large" {
+	if got := e.Find(id); !got.Parked || got.PendingReason != "too large" {
 		t.Errorf("got %+v, want it put aside, with the reason", got)
 	}
 	for range 2 {
 		got, err := e.Store.Redeliver(t.Context(), id)
-		if err != nil || got.Parked || got.Trouble != "" {
+		if err != nil || got.Parked || got.PendingReason != "" {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	}

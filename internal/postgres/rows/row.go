@@ -108,7 +108,7 @@ func scan(row pgx.Row) (t *txn.Transaction, waitsForStandbys bool, err error) {
 		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID,
 		&result, &t.ResultTooLarge,
 		&rejection, &t.CreatedAt, &decided, &delivered, &expires, &t.Ordered,
-		&t.Trouble, &t.Parked, &t.Fingerprint.Value,
+		&t.PendingReason, &t.Parked, &t.Fingerprint.Value,
 		&waitsForStandbys,
 	)
 	if err != nil {

@@ -231,7 +231,7 @@ func (j *judge) end(rows []database.Row, undecided int, waited time.Duration) []
 	defer j.mu.Unlock()
 	for _, r := range rows {
 		if r.Delivery == txn.DeliveryPending {
-			j.fault("nothing lost", "%s is still pending %v after all faults have ended: %s", r.ID, waited, r.Trouble)
+			j.fault("nothing lost", "%s is still pending %v after all faults have ended: %s", r.ID, waited, r.PendingReason)
 		}
 	}
 	for _, id := range sortedKeys(j.committed) {

@@ -45,7 +45,7 @@ func (s *Store) Release(ctx context.Context, lease txn.Lease) error {
 
 // Defer gives a lease back and keeps others from the row for a while; see delivery.
 func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, reason string) error {
-	_, err := statement(ctx, s, "defer", lease.ID, s.held(lease, func(r *Row) { r.Lease, r.Trouble = s.d.now().Add(wait), reason }))
+	_, err := statement(ctx, s, "defer", lease.ID, s.held(lease, func(r *Row) { r.Lease, r.PendingReason = s.d.now().Add(wait), reason }))
 	return err
 }
 
@@ -55,7 +55,7 @@ func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Dura
 	_, err := statement(ctx, s, "give back", leases[0].ID, func() struct{} {
 		for _, lease := range leases {
 			s.held(lease, func(r *Row) {
-				r.Lease, r.Trouble = s.d.now().Add(wait), cmp.Or(reason, r.Trouble)
+				r.Lease, r.PendingReason = s.d.now().Add(wait), cmp.Or(reason, r.PendingReason)
 				r.Attempts--
 			})()
 		}
@@ -66,14 +66,14 @@ func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Dura
 
 // Park keeps everybody from the row, until Redeliver; see delivery.
 func (s *Store) Park(ctx context.Context, lease txn.Lease, reason string) error {
-	_, err := statement(ctx, s, "park", lease.ID, s.held(lease, func(r *Row) { r.Parked, r.Trouble = true, reason }))
+	_, err := statement(ctx, s, "park", lease.ID, s.held(lease, func(r *Row) { r.Parked, r.PendingReason = true, reason }))
 	return err
 }
 
 // Reroute gives a pending row another queue and UNIQ_KEY; see delivery.
 func (s *Store) Reroute(ctx context.Context, lease txn.Lease, route txn.Route, uniqKey, reason string) (bool, error) {
 	return statement(ctx, s, "reroute", lease.ID, s.held(lease, func(r *Row) {
-		r.Route, r.MessageID, r.Outbox, r.Attempts, r.Lease, r.Trouble = route, uniqKey, true, 0, s.d.now(), reason
+		r.Route, r.MessageID, r.Outbox, r.Attempts, r.Lease, r.PendingReason = route, uniqKey, true, 0, s.d.now(), reason
 		r.Half = txn.Half{UniqKey: uniqKey, Broker: route.Queue.Broker, CommitLogOffset: txn.NoHalf, QueueOffset: txn.NoHalf}
 		r.Message.UniqKey, r.Message.Queue = uniqKey, route.Queue
 		s.d.watch.Rerouted(*r)

@@ -232,7 +232,7 @@ func (s *Store) writeMarks(ctx context.Context, marks map[string]time.Time) erro
 			}
 			before := *r
 			s.d.unflushed = append(s.d.unflushed, func() { *r = before })
-			r.Delivery, r.DeliveredAt, r.Lease, r.Trouble = txn.DeliveryDelivered, marks[id], time.Time{}, ""
+			r.Delivery, r.DeliveredAt, r.Lease, r.PendingReason = txn.DeliveryDelivered, marks[id], time.Time{}, ""
 			s.d.watch.Delivered(*r)
 		}
 		return struct{}{}
@@ -332,8 +332,8 @@ func (s *Store) Pending(ctx context.Context) (txn.Pending, error) {
 func (s *Store) NoteWaiting(ctx context.Context, broker, reason string, _ int) error {
 	_, err := statement(ctx, s, "note", broker, func() struct{} {
 		for _, r := range s.d.rows {
-			if r.pending() && r.Route.Queue.Broker == broker && r.Trouble == "" && !r.Parked {
-				r.Trouble = reason
+			if r.pending() && r.Route.Queue.Broker == broker && r.PendingReason == "" && !r.Parked {
+				r.PendingReason = reason
 			}
 		}
 		return struct{}{}
@@ -345,7 +345,7 @@ func (s *Store) NoteWaiting(ctx context.Context, broker, reason string, _ int) e
 func (s *Store) Redeliver(ctx context.Context, id string) (*txn.Transaction, error) {
 	if _, err := statement(ctx, s, "redeliver", id, func() struct{} {
 		if r := s.d.rows[id]; r != nil && r.pending() && r.Parked {
-			r.Parked, r.Lease, r.Trouble = false, s.d.now(), ""
+			r.Parked, r.Lease, r.PendingReason = false, s.d.now(), ""
 		}
 		return struct{}{}
 	}); err != nil {
