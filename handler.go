@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/payload"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -111,16 +111,16 @@ type parser struct {
 // Parse reads the payload.
 func (p parser) Parse(payload json.RawMessage) (any, bool) { return p.parse(payload) }
 
-// program makes a Handler a localtx.Planner.
+// program makes a Handler a task.Planner.
 type program struct{ handler Handler }
 
 // Plan asks the handler.
-func (p program) Plan(in localtx.Input) (localtx.Plan, error) {
+func (p program) Plan(in task.Input) (task.Plan, error) {
 	plan, err := p.handler.Plan(Input(in))
 	if err != nil {
-		return localtx.Plan{}, inner(err)
+		return task.Plan{}, inner(err)
 	}
-	made := localtx.Plan{Isolation: plan.Isolation}
+	made := task.Plan{Isolation: plan.Isolation}
 	if run := plan.Run; run != nil {
 		if len(plan.Statements) > 0 || plan.Result != nil {
 			return made, errors.New("the plan has both Run and Statements or Result")
@@ -131,9 +131,9 @@ func (p program) Plan(in localtx.Input) (localtx.Plan, error) {
 		}
 		return made, nil
 	}
-	made.Statements = make([]localtx.Statement, len(plan.Statements))
+	made.Statements = make([]task.Statement, len(plan.Statements))
 	for i, s := range plan.Statements {
-		made.Statements[i] = localtx.Statement(s)
+		made.Statements[i] = task.Statement(s)
 	}
 	switch result := plan.Result.(type) {
 	case nil:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -59,7 +59,7 @@ func TestOptionsThatAreWrong(t *testing.T) {
 
 // TestPlansReachTheService: what a handler returns is what the service runs, and its errors are those that the service knows.
 func TestPlansReachTheService(t *testing.T) {
-	in := localtx.Input{ID: "tx-1", ShardKey: "k", Payload: json.RawMessage(`{}`), Parsed: 7}
+	in := task.Input{ID: "tx-1", ShardKey: "k", Payload: json.RawMessage(`{}`), Parsed: 7}
 	plan, err := program{planFunc(func(in Input) (Plan, error) {
 		return Plan{Statements: []Statement{{SQL: "SELECT $1", Args: []any{in.ID, in.Parsed}}}, Result: map[string]int{"n": 1}, Isolation: pgx.Serializable}, nil
 	})}.Plan(in)

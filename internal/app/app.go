@@ -14,7 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -28,7 +28,7 @@ type Code struct {
 
 // Handler is a local transaction in Go.
 type Handler struct {
-	Program localtx.Program
+	Program task.Program
 	Schema  txn.Schema // of payloads, for kinds whose configuration gives none; nil: any JSON
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/txsvc/txsvc/internal/config"
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -78,7 +78,7 @@ func (c *checkConfigCommand) Run(ctx context.Context, code Code, out output) err
 }
 
 // prepare has the database read the statements of all kinds, and returns all that it says against them.
-func (c *checkConfigCommand) prepare(ctx context.Context, out output, file *config.File, programs map[string]localtx.Program) error {
+func (c *checkConfigCommand) prepare(ctx context.Context, out output, file *config.File, programs map[string]task.Program) error {
 	if c.Database.url != "" {
 		c.DatabaseURL = c.Database.url
 	}
@@ -95,11 +95,11 @@ func (c *checkConfigCommand) prepare(ctx context.Context, out output, file *conf
 	defer db.Close()
 	var problems []config.Problem
 	for name, program := range programs {
-		statements, ok := program.(localtx.SQL)
+		statements, ok := program.(task.SQL)
 		if !ok {
 			continue
 		}
-		mistakes, err := localtx.Prepare(ctx, db, statements)
+		mistakes, err := task.Prepare(ctx, db, statements)
 		if err != nil {
 			return fmt.Errorf("kind %s: %w", name, err)
 		}

@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"github.com/txsvc/txsvc/internal/config"
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/selector"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // kinds makes the kinds of the configuration, sorted by name, and their local transactions.
-func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program, error) {
-	kinds, programs := make([]*txn.Kind, 0, len(file.Kinds)), make(map[string]localtx.Program, len(file.Kinds))
+func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]task.Program, error) {
+	kinds, programs := make([]*txn.Kind, 0, len(file.Kinds)), make(map[string]task.Program, len(file.Kinds))
 	for _, name := range slices.Sorted(maps.Keys(file.Kinds)) {
 		k := file.Kinds[name]
 		kind := k.Kind
@@ -21,7 +21,7 @@ func (c Code) kinds(file *config.File) ([]*txn.Kind, map[string]localtx.Program,
 		if kind.Destination, err = c.destination(k.Topic, k.Selector, k.Ordered); err != nil {
 			return nil, nil, fmt.Errorf("kind %s: %w", name, err)
 		}
-		kind.Local, programs[name] = txn.LocalSQL, localtx.NewSQL(k.Local.SQL)
+		kind.Local, programs[name] = txn.LocalSQL, task.NewSQL(k.Local.SQL)
 		if k.Local.Handler != "" {
 			kind.Local = txn.LocalHandler
 			handler, ok := c.Handlers[k.Local.Handler]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/localtx/residue"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/postgres/leases"
@@ -29,7 +30,7 @@ type store struct {
 }
 
 // openStore returns the store of the URL. The bodies of messages of the kinds in retains stay in their rows.
-func openStore(ctx context.Context, url string, programs map[string]localtx.Program, retains []string, timing txn.Timing, log *slog.Logger) (*store, error) {
+func openStore(ctx context.Context, url string, programs map[string]task.Program, retains []string, timing txn.Timing, log *slog.Logger) (*store, error) {
 	db, err := openDatabase(ctx, url, timing, log)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -63,7 +63,7 @@ func runAndMark(e *pgtest.Env, id string) error {
 }
 
 func bare(e *pgtest.Env, id string) error {
-	plan, err := pgtest.Orders{}.Plan(localtx.Input{ID: id, Payload: []byte(pgtest.Order)})
+	plan, err := pgtest.Orders{}.Plan(task.Input{ID: id, Payload: []byte(pgtest.Order)})
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -72,7 +72,7 @@ func wantReplacedRow(e *pgtest.Env, a *txn.Attempt, o *txn.Transaction) {
 func TestFenceAndRejection(t *testing.T) {
 	t.Parallel()
 	e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("rejects", pgtest.Statements(`INSERT INTO gate VALUES (-1)`)),
-		pgtest.WithProgram("plans not to", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) { return localtx.Plan{}, &txn.Rejection{Message: "no"} })))
+		pgtest.WithProgram("plans not to", pgtest.Planner(func(task.Input) (task.Plan, error) { return task.Plan{}, &txn.Rejection{Message: "no"} })))
 	for _, kind := range []string{"rejects", "plans not to"} {
 		first := pgtest.Attempt(kind, "tx-"+kind, `{}`)
 		e.Decide(first)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -16,7 +16,7 @@ import (
 // What a handler may do wrong never makes an answer untrue.
 func TestHandlersThatMisbehave(t *testing.T) {
 	t.Parallel()
-	insert := func(ctx context.Context, tx pgx.Tx, in localtx.Input) error {
+	insert := func(ctx context.Context, tx pgx.Tx, in task.Input) error {
 		_, err := tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, in.ID)
 		return err
 	}
@@ -29,38 +29,38 @@ func TestHandlersThatMisbehave(t *testing.T) {
 		timeout time.Duration
 	}{
 		{name: "panics", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "panicked: oops",
-			handle: func(context.Context, pgx.Tx, localtx.Input) (any, error) { panic("oops") }},
+			handle: func(context.Context, pgx.Tx, task.Input) (any, error) { panic("oops") }},
 		{name: "commits", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "for the service to do",
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				return nil, errors.Join(insert(ctx, tx, in), tx.Commit(ctx))
 			}},
 		{name: "rolls back, as with defer", want: txn.OutcomeCommitted,
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				defer func() { _ = tx.Rollback(ctx) }()
 				return nil, insert(ctx, tx, in)
 			}},
 		{name: "commits in SQL", want: txn.OutcomeCommitted, // true: it is committed, with its row
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, err := tx.Exec(ctx, `COMMIT`)
 				return nil, err
 			}},
 		{name: "commits in SQL and fails", want: txn.OutcomeCommitted,
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, err := tx.Exec(ctx, `COMMIT`)
 				return nil, errors.Join(err, &txn.Rejection{Message: "no"})
 			}},
 		{name: "rolls back in SQL", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "nothing was changed",
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, err := tx.Exec(ctx, `ROLLBACK`)
 				return nil, err
 			}},
 		{name: "passes over an error", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "passed over an error",
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, _ = tx.Exec(ctx, `SELECT 1/0`)
 				return nil, nil
 			}},
 		{name: "uses a savepoint for an error", want: txn.OutcomeCommitted,
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 					_, err := tx.Exec(ctx, `SELECT 1/0`)
 					return err
@@ -68,7 +68,7 @@ func TestHandlersThatMisbehave(t *testing.T) {
 				return nil, insert(ctx, tx, in)
 			}},
 		{name: "leaves rows open", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "left rows open",
-			handle: func(ctx context.Context, tx pgx.Tx, _ localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, _ task.Input) (any, error) {
 				rows, err := tx.Query(ctx, `SELECT generate_series(1, 9)`)
 				if err == nil {
 					rows.Next()
@@ -76,42 +76,42 @@ func TestHandlersThatMisbehave(t *testing.T) {
 				return nil, err
 			}},
 		{name: "fails", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "nothing was changed: plainly wrong",
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				return nil, errors.Join(insert(ctx, tx, in), errors.New("plainly wrong"))
 			}},
 		{name: "refuses", want: txn.OutcomeRejected,
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				return nil, errors.Join(insert(ctx, tx, in), &txn.Rejection{Message: "no"})
 			}},
 		{name: "gives what is no JSON", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "encoding the handler's result",
-			handle: func(context.Context, pgx.Tx, localtx.Input) (any, error) { return func() {}, nil }},
+			handle: func(context.Context, pgx.Tx, task.Input) (any, error) { return func() {}, nil }},
 		{name: "waits in the database", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "longer than its timeout", timeout: 100 * time.Millisecond,
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, err := tx.Exec(ctx, `SELECT pg_sleep(60)`)
 				return nil, err
 			}},
 		{name: "waits for something else", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "longer than its timeout", timeout: 100 * time.Millisecond,
-			handle: func(ctx context.Context, _ pgx.Tx, _ localtx.Input) (any, error) {
+			handle: func(ctx context.Context, _ pgx.Tx, _ task.Input) (any, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}},
 		{name: "does not notice its time is over", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "longer than its timeout", timeout: 100 * time.Millisecond,
-			handle: func(ctx context.Context, _ pgx.Tx, _ localtx.Input) (any, error) {
+			handle: func(ctx context.Context, _ pgx.Tx, _ task.Input) (any, error) {
 				<-ctx.Done()
 				return nil, nil
 			}},
 		{name: "is cut off", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "nothing was changed",
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, err := tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
 				return nil, err
 			}},
 		{name: "is cut off and passes over it", want: txn.OutcomeFailed, code: txn.CodeDatabaseUnavailable, detail: "nothing was changed",
-			handle: func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, _ = tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
 				return nil, nil
 			}},
 	}
-	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithPrograms(func(add func(string, localtx.Program)) {
+	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithPrograms(func(add func(string, task.Program)) {
 		for _, tt := range tests {
 			add(tt.name, tt.handle)
 		}

@@ -53,7 +53,7 @@ func (r *run) lockLine(ctx context.Context, tx pgx.Tx) error {
 }
 
 // locksSession says whether the session takes the lock, and holds it until the reset.
-func (r *run) locksSession() bool { return r.attempt.Kind.Ordered && r.work.snapshot }
+func (r *run) locksSession() bool { return r.attempt.Kind.Ordered && r.task.Snapshot }
 
 // lockSession lets the session take the lock, where the transaction's snapshot has to come later.
 func (r *run) lockSession(ctx context.Context) error {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -33,7 +33,7 @@ func ordered(kind, id, key string) *txn.Attempt {
 // counting is an environment with a kind whose transactions are counted by key, in SQL and in steps.
 func counting(t testing.TB, opts ...pgtest.Option) *pgtest.Env {
 	t.Helper()
-	steps := pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+	steps := pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 		var n int
 		err := tx.QueryRow(ctx, strings.ReplaceAll(count, "@shard_key", "$1"), in.ShardKey).Scan(&n)
 		return map[string]int{"n": n}, err
@@ -75,7 +75,7 @@ func TestLinesAtHigherIsolation(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			runs := atomic.Int64{}
-			e := counting(t, pgtest.WithProgram("isolated", pgtest.Isolated(pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+			e := counting(t, pgtest.WithProgram("isolated", pgtest.Isolated(pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				runs.Add(1)
 				if strings.HasSuffix(in.ID, "7") {
 					return nil, &txn.Rejection{Message: "no"}

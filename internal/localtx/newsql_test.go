@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/localtx/sqltext"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -60,7 +60,7 @@ func TestSQLResults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program, err := localtx.ParseSQL(tt.sql)
+			program, err := task.ParseSQL(tt.sql)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestSQLResults(t *testing.T) {
 
 func TestSQLRefuses(t *testing.T) {
 	t.Parallel()
-	program, err := localtx.ParseSQL(`INSERT INTO moves VALUES (@id, 'pen', 1); SELECT take(@id, @payload->>'sku', (@local_arg->>'n')::int)`)
+	program, err := task.ParseSQL(`INSERT INTO moves VALUES (@id, 'pen', 1); SELECT take(@id, @payload->>'sku', (@local_arg->>'n')::int)`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestSQLRefuses(t *testing.T) {
 	if n := e.Count("moves"); n != 0 {
 		t.Errorf("got %d moves, want none", n)
 	}
-	_, err = localtx.ParseSQL(`SELECT 1; COMMIT`)
+	_, err = task.ParseSQL(`SELECT 1; COMMIT`)
 	if _, ok := errors.AsType[*sqltext.Error](err); !ok {
 		t.Errorf("got %v, want an *sqltext.Error", err)
 	}

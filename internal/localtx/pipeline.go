@@ -9,19 +9,19 @@ import (
 
 // pipeline runs statements that are known beforehand in one round trip.
 func (r *run) pipeline(ctx context.Context) error {
-	row, err := r.prepare(r.work.result)
+	row, err := r.prepare(r.task.Result)
 	if err != nil {
 		return err
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(r.work.begin)
+	batch.Queue(r.task.Begin)
 	if statement, ok := r.timeoutStatement(); ok {
 		batch.Queue(statement)
 	}
 	r.queueLock(batch)
 	before := batch.Len()
 	batch.Queue(r.write, row...)
-	for _, s := range r.work.statements {
+	for _, s := range r.task.Statements {
 		batch.Queue(s.SQL, s.Args...)
 	}
 	r.queueCommit(batch)
@@ -46,9 +46,9 @@ func (r *run) read(results pgx.BatchResults, before int) error {
 		return err
 	}
 	r.at = phaseBody
-	last := len(r.work.statements) - 1
-	for i := range r.work.statements {
-		if r.work.stores && i == last {
+	last := len(r.task.Statements) - 1
+	for i := range r.task.Statements {
+		if r.task.Stores && i == last {
 			var err error
 			if r.row.Result, r.row.DecidedAt, err = scanStored(results.QueryRow()); err != nil {
 				return err

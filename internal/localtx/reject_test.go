@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -51,7 +51,7 @@ var refusals = []struct {
 
 func TestRejections(t *testing.T) {
 	t.Parallel()
-	e := pgtest.New(t, pgtest.WithTables(accounts), pgtest.WithPrograms(func(add func(string, localtx.Program)) {
+	e := pgtest.New(t, pgtest.WithTables(accounts), pgtest.WithPrograms(func(add func(string, task.Program)) {
 		for i, r := range refusals {
 			add(fmt.Sprint("planner", i), pgtest.Statements(`INSERT INTO entries VALUES ('a', 1)`, r.statement))
 			add(fmt.Sprint("handler", i), pgtest.Each(`INSERT INTO entries VALUES ('a', 1)`, r.statement))
@@ -123,7 +123,7 @@ func TestMisfits(t *testing.T) {
 	t.Parallel()
 	e := pgtest.New(t, pgtest.WithTables(accounts+`; CREATE TYPE mood AS ENUM ('good');
 		CREATE TABLE fits (small smallint, price numeric(5,2), code varchar(3), mood mood, needed int NOT NULL DEFAULT 0)`),
-		pgtest.WithPrograms(func(add func(string, localtx.Program)) {
+		pgtest.WithPrograms(func(add func(string, task.Program)) {
 			for i, m := range misfits {
 				add(fmt.Sprint("planner", i), pgtest.Statements(`INSERT INTO entries VALUES ('a', 1)`, m.statement))
 				add(fmt.Sprint("handler", i), pgtest.Each(`INSERT INTO entries VALUES ('a', 1)`, m.statement))
@@ -183,7 +183,7 @@ func TestFaults(t *testing.T) {
 	e := pgtest.New(t, pgtest.WithTables(accounts+`; CREATE TABLE months (n text) PARTITION BY LIST (n); CREATE SEQUENCE numbers MINVALUE 0 START 1 MAXVALUE 1; CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
 		CREATE TABLE dies (n int);
 		CREATE CONSTRAINT TRIGGER die AFTER INSERT ON dies DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die()`),
-		pgtest.WithPrograms(func(add func(string, localtx.Program)) {
+		pgtest.WithPrograms(func(add func(string, task.Program)) {
 			for i, f := range faults {
 				after := `INSERT INTO entries VALUES ('a', 1)`
 				add(fmt.Sprint("planner", i), pgtest.Statements(f.statement, after))
@@ -212,18 +212,18 @@ func TestFaults(t *testing.T) {
 func TestPlannerRefuses(t *testing.T) {
 	t.Parallel()
 	e := pgtest.New(t,
-		pgtest.WithProgram("rejects", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
-			return localtx.Plan{}, fmt.Errorf("checking: %w", &txn.Rejection{Message: "not on Sundays"})
+		pgtest.WithProgram("rejects", pgtest.Planner(func(task.Input) (task.Plan, error) {
+			return task.Plan{}, fmt.Errorf("checking: %w", &txn.Rejection{Message: "not on Sundays"})
 		})),
-		pgtest.WithProgram("invalid", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
-			return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/x", Message: "is wrong"})
+		pgtest.WithProgram("invalid", pgtest.Planner(func(task.Input) (task.Plan, error) {
+			return task.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/x", Message: "is wrong"})
 		})),
-		pgtest.WithProgram("panics", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) { panic("oops") })),
-		pgtest.WithProgram("unsendable", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
-			return localtx.Plan{Statements: []localtx.Statement{{SQL: `SELECT $1::int`, Args: []any{struct{}{}}}}}, nil
+		pgtest.WithProgram("panics", pgtest.Planner(func(task.Input) (task.Plan, error) { panic("oops") })),
+		pgtest.WithProgram("unsendable", pgtest.Planner(func(task.Input) (task.Plan, error) {
+			return task.Plan{Statements: []task.Statement{{SQL: `SELECT $1::int`, Args: []any{struct{}{}}}}}, nil
 		})),
-		pgtest.WithProgram("badly", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
-			return localtx.Plan{Result: json.RawMessage(`{`)}, nil
+		pgtest.WithProgram("badly", pgtest.Planner(func(task.Input) (task.Plan, error) {
+			return task.Plan{Result: json.RawMessage(`{`)}, nil
 		})),
 	)
 	rejected := pgtest.Attempt("rejects", "tx-1", `{}`)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -17,7 +17,7 @@ const pair = `CREATE TABLE pair (name text PRIMARY KEY, n int NOT NULL); INSERT 
 
 // crosswise is a Handler that locks one row, waits until another has the second, and then wants that, too: a deadlock.
 func crosswise(first, second string, both *sync.WaitGroup, runs *runCounter) pgtest.Handler {
-	return func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+	return func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 		run := runs.next(in.ID)
 		if _, err := tx.Exec(ctx, `UPDATE pair SET n = n + 1 WHERE name = $1`, first); err != nil {
 			return nil, err
@@ -72,12 +72,12 @@ func TestDeadlock(t *testing.T) {
 // In SQL, deadlocks come by chance: many transactions with two orders of locks all commit.
 func TestDeadlocksInSQL(t *testing.T) {
 	t.Parallel()
-	lock := func(name string) localtx.Template {
-		return localtx.Template{Text: `UPDATE pair SET n = n + 1 WHERE name = '` + name + `' AND pg_sleep(0.005) IS NOT NULL`}
+	lock := func(name string) task.Template {
+		return task.Template{Text: `UPDATE pair SET n = n + 1 WHERE name = '` + name + `' AND pg_sleep(0.005) IS NOT NULL`}
 	}
 	e := pgtest.New(t, pgtest.WithTables(pair),
-		pgtest.WithProgram("ab", localtx.SQL{Statements: []localtx.Template{lock("a"), lock("b")}}),
-		pgtest.WithProgram("ba", localtx.SQL{Statements: []localtx.Template{lock("b"), lock("a")}}))
+		pgtest.WithProgram("ab", task.SQL{Statements: []task.Template{lock("a"), lock("b")}}),
+		pgtest.WithProgram("ba", task.SQL{Statements: []task.Template{lock("b"), lock("a")}}))
 	outcomes := make(chan txn.Outcome)
 	for i := range 4 {
 		go func() {
@@ -99,7 +99,7 @@ func TestSerializationFailure(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	var runs runCounter
-	onCall := pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+	onCall := pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 		run := runs.next(in.ID)
 		var others int
 		if err := tx.QueryRow(ctx, `SELECT count(*) FROM notes`).Scan(&others); err != nil {
@@ -130,9 +130,9 @@ func TestSerializationFailure(t *testing.T) {
 
 func TestSQLIsolation(t *testing.T) {
 	t.Parallel()
-	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithProgram("sql", localtx.SQL{
+	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithProgram("sql", task.SQL{
 		Isolation:  pgx.RepeatableRead,
-		Statements: []localtx.Template{{Text: `INSERT INTO notes VALUES (($1::text), current_setting('transaction_isolation'))`, Args: []string{"id"}}},
+		Statements: []task.Template{{Text: `INSERT INTO notes VALUES (($1::text), current_setting('transaction_isolation'))`, Args: []string{"id"}}},
 	}))
 	pgtest.WantKind(t, e.Store.Run(t.Context(), pgtest.Attempt("sql", "tx-1", `{}`)), txn.OutcomeCommitted)
 	if got := pgtest.Value[string](e, `SELECT key FROM notes`); got != "repeatable read" {
@@ -143,7 +143,7 @@ func TestSQLIsolation(t *testing.T) {
 func TestNeverSerializable(t *testing.T) {
 	t.Parallel()
 	var runs runCounter
-	e := pgtest.New(t, pgtest.WithProgram("never", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+	e := pgtest.New(t, pgtest.WithProgram("never", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 		runs.next(in.ID)
 		_, err := tx.Exec(ctx, `DO $$ BEGIN RAISE SQLSTATE '40001'; END $$`)
 		return nil, err
@@ -160,7 +160,7 @@ func TestNeverSerializable(t *testing.T) {
 // A change of the schema overtakes prepared statements; the next transaction prepares them anew.
 func TestSchemaChange(t *testing.T) {
 	t.Parallel()
-	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithProgram("reads", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, _ localtx.Input) (any, error) {
+	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithProgram("reads", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, _ task.Input) (any, error) {
 		rows, err := tx.Query(ctx, `SELECT * FROM notes`)
 		if err != nil {
 			return nil, err

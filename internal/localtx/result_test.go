@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -23,24 +23,24 @@ func TestResultLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	text := strings.Repeat("x", limit)
-	sql, err := localtx.ParseSQL(`INSERT INTO notes VALUES (@id); SELECT repeat('x', (@payload->>'n')::int) AS r`)
+	sql, err := task.ParseSQL(`INSERT INTO notes VALUES (@id); SELECT repeat('x', (@payload->>'n')::int) AS r`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := func(in localtx.Input) (n int, err error) {
+	size := func(in task.Input) (n int, err error) {
 		var payload struct{ N int }
 		err = json.Unmarshal(in.Payload, &payload)
 		return payload.N, err
 	}
 	e := pgtest.New(t, pgtest.WithTables(`CREATE TABLE notes (id text)`), pgtest.WithProgram("sql", sql),
-		pgtest.WithProgram("planner", pgtest.Planner(func(in localtx.Input) (localtx.Plan, error) {
+		pgtest.WithProgram("planner", pgtest.Planner(func(in task.Input) (task.Plan, error) {
 			n, err := size(in)
-			return localtx.Plan{
-				Statements: []localtx.Statement{{SQL: `INSERT INTO notes VALUES ($1)`, Args: []any{in.ID}}},
+			return task.Plan{
+				Statements: []task.Statement{{SQL: `INSERT INTO notes VALUES ($1)`, Args: []any{in.ID}}},
 				Result:     json.RawMessage(`{"r":"` + text[:n] + `"}`),
 			}, err
 		})),
-		pgtest.WithProgram("handler", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+		pgtest.WithProgram("handler", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 			n, err := size(in)
 			_, execErr := tx.Exec(ctx, `INSERT INTO notes VALUES ($1)`, in.ID)
 			return map[string]string{"r": text[:n]}, errors.Join(err, execErr)
@@ -80,7 +80,7 @@ func TestResultLimit(t *testing.T) {
 // Only the first row is made JSON, however many there are; they are read all the same.
 func TestResultIsTheFirstRow(t *testing.T) {
 	t.Parallel()
-	sql, err := localtx.ParseSQL(`SELECT repeat('x', 20000) AS r, nextval('reads') AS n FROM generate_series(1, 2000)`)
+	sql, err := task.ParseSQL(`SELECT repeat('x', 20000) AS r, nextval('reads') AS n FROM generate_series(1, 2000)`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestResultIsTheFirstRow(t *testing.T) {
 // A result that an earlier version has stored is not read when it is larger than any can be now.
 func TestResultThatIsTooLargeToRead(t *testing.T) {
 	t.Parallel()
-	sql, err := localtx.ParseSQL(`SELECT 1 AS n`)
+	sql, err := task.ParseSQL(`SELECT 1 AS n`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestResultThatIsTooLargeToRead(t *testing.T) {
 func TestDecidedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	const slow = 300 * time.Millisecond
-	sql, err := localtx.ParseSQL(`SELECT pg_sleep(0.3), 1 AS n`)
+	sql, err := task.ParseSQL(`SELECT pg_sleep(0.3), 1 AS n`)
 	if err != nil {
 		t.Fatal(err)
 	}

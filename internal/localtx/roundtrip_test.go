@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -15,7 +15,7 @@ import (
 func TestRunTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	p := pgtest.NewProxy(t)
-	kept, err := localtx.ParseSQL(`INSERT INTO notes (id) VALUES (@id); SELECT id FROM notes WHERE id = @id`)
+	kept, err := task.ParseSQL(`INSERT INTO notes (id) VALUES (@id); SELECT id FROM notes WHERE id = @id`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/failpoint"
 	"github.com/txsvc/txsvc/internal/localtx/residue"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -21,7 +22,7 @@ import (
 type run struct {
 	runner  *Runner
 	attempt *txn.Attempt
-	work    work
+	task    task.Task
 	conn    *pgxpool.Conn
 	session *postgres.Session
 	reset   residue.Reset
@@ -34,27 +35,27 @@ type run struct {
 	head     bool // nothing of the line was pending before it
 }
 
-func newRun(s *Runner, conn *pgxpool.Conn, a *txn.Attempt, w work, replaces bool) *run {
-	r := &run{runner: s, attempt: a, work: w, conn: conn, session: postgres.SessionOf(conn.Conn()), write: rows.Insert(a)}
+func newRun(s *Runner, conn *pgxpool.Conn, a *txn.Attempt, w task.Task, replaces bool) *run {
+	r := &run{runner: s, attempt: a, task: w, conn: conn, session: postgres.SessionOf(conn.Conn()), write: rows.Insert(a)}
 	if replaces {
 		r.write = rows.Replace(a)
 	}
 	// A pipeline could not stop at a row that is not there to be replaced, nor commit between a session's lock and BEGIN.
-	r.inSteps = w.handle != nil || replaces || r.locksSession() || failpoint.Armed("local")
+	r.inSteps = w.Handle != nil || replaces || r.locksSession() || failpoint.Armed("local")
 	r.reset = s.residue.After(r.session, r.leaves())
 	return r
 }
 
 // leaves is the residue that the run itself can leave in its session.
 func (r *run) leaves() residue.Residue {
-	if r.work.handle != nil {
+	if r.task.Handle != nil {
 		return residue.Any
 	}
 	most := residue.None
 	if r.locksSession() {
 		most = residue.State
 	}
-	for _, s := range r.work.statements {
+	for _, s := range r.task.Statements {
 		most = max(most, r.runner.residue.Of(s.SQL))
 	}
 	return most
@@ -140,7 +141,7 @@ func (r *run) committed(tag pgconn.CommandTag, err error) error {
 	return nil
 }
 
-// scanStored reads the row that SQL.Last returns.
+// scanStored reads the row that task.SQL.Last returns.
 func scanStored(row pgx.Row) (result json.RawMessage, decidedAt time.Time, err error) {
 	err = row.Scan((*[]byte)(&result), &decidedAt)
 	return result, decidedAt.UTC(), err

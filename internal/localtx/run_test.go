@@ -9,21 +9,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 const notes = `CREATE TABLE notes (id text PRIMARY KEY, key text, payload jsonb, arg jsonb, other jsonb)`
 
-var noteSQL = localtx.SQL{
-	Statements: []localtx.Template{{
+var noteSQL = task.SQL{
+	Statements: []task.Template{{
 		Text: `INSERT INTO notes VALUES (($1::text), ($2::text), ($3::jsonb), ($4::jsonb), ($5::jsonb))`,
 		Args: []string{"id", "shard_key", "payload", "local_arg", "selector_arg"},
 	}},
 }
 
-var noteHandler = pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+var noteHandler = pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 	_, err := tx.Exec(ctx, `INSERT INTO notes VALUES ($1, $2, $3, $4, $5)`, in.ID, in.ShardKey, in.Payload, in.LocalArg, in.SelectorArg)
 	return map[string]any{"note": in.ID}, err
 })
@@ -103,8 +103,8 @@ func TestRunOfUnknownKind(t *testing.T) {
 // An error that a Planner finds in the request is an answer to the client, and nothing is stored.
 func TestPlanThatIsInvalid(t *testing.T) {
 	t.Parallel()
-	e := pgtest.New(t, pgtest.WithProgram("picky", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
-		return localtx.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/items/0", Message: "is out of range"})
+	e := pgtest.New(t, pgtest.WithProgram("picky", pgtest.Planner(func(task.Input) (task.Plan, error) {
+		return task.Plan{}, txn.Invalid(txn.FieldError{Pointer: "/payload/items/0", Message: "is out of range"})
 	})))
 	pgtest.WantFailed(t, e.Store.Run(t.Context(), pgtest.Attempt("picky", "a", `{}`)), txn.CodeInvalidRequest, "/payload/items/0")
 	if n := e.Count("txsvc.transactions"); n != 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/localtx/residue"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
@@ -22,7 +23,7 @@ type Runner struct {
 	db       *postgres.DB
 	rows     *rows.Table
 	residue  *residue.Watcher
-	programs map[string]Program // by kind
+	programs map[string]task.Program // by kind
 	timing   txn.Timing
 	lease    time.Duration
 	slots    chan struct{} // one for each local transaction that runs
@@ -34,7 +35,7 @@ type Runner struct {
 
 // New returns a Runner of the kinds' programs. The watcher should be running: before its first look, every session is reset
 // after each transaction.
-func New(db *postgres.DB, table *rows.Table, watcher *residue.Watcher, programs map[string]Program) *Runner {
+func New(db *postgres.DB, table *rows.Table, watcher *residue.Watcher, programs map[string]task.Program) *Runner {
 	closing, cancel := context.WithCancel(context.Background())
 	return &Runner{
 		db: db, rows: table, residue: watcher, programs: programs, timing: db.Timing(), lease: db.Timing().Lease(),
@@ -56,7 +57,7 @@ func (s *Runner) Close() {
 // Run runs the local transaction of the attempt; see txn.Store. Each run has the kind's timeout for itself, because a
 // deadlock alone takes PostgreSQL a second to see.
 func (s *Runner) Run(ctx context.Context, a *txn.Attempt) txn.Outcome {
-	w, err := plan(s.programs[a.Kind.Name], inputOf(a), a.Kind.ResultBytes())
+	w, err := task.New(s.programs[a.Kind.Name], task.InputOf(a), a.Kind.ResultBytes())
 	if err != nil {
 		return s.answer(ctx, a, failure{err: err}.ending())
 	}
@@ -151,7 +152,7 @@ func (s *Runner) settle(ctx context.Context, r *run, cause error) txn.Outcome {
 }
 
 // runOnce runs the local transaction once. The run is nil when there was no connection for it.
-func (s *Runner) runOnce(ctx context.Context, a *txn.Attempt, w work, replaces bool) (*run, ending) {
+func (s *Runner) runOnce(ctx context.Context, a *txn.Attempt, w task.Task, replaces bool) (*run, ending) {
 	conn, err := s.acquire(ctx, a.Kind.Timeout)
 	if errors.Is(err, errAllInUse) {
 		return nil, ending{kind: endFailed, err: unavailable(err, detailAllInUse)}

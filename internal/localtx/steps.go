@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/failpoint"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
 )
 
@@ -56,7 +57,7 @@ func (r *run) enter(p phase) { r.at, r.sent = p, p }
 func (r *run) beginSteps() string {
 	idle := r.attempt.Kind.Timeout + r.runner.timing.HangWithin
 	begin := fmt.Sprintf(`%s; SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %d`,
-		r.work.begin, r.statementTimeout(), idle.Milliseconds())
+		r.task.Begin, r.statementTimeout(), idle.Milliseconds())
 	if local := r.session.LocalSettings(); local != "" {
 		begin += `; SELECT ` + strings.TrimPrefix(local, ", ")
 	}
@@ -64,16 +65,16 @@ func (r *run) beginSteps() string {
 }
 
 func (r *run) body(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
-	if r.work.handle == nil {
-		return r.work.execute(ctx, tx)
+	if r.task.Handle == nil {
+		return execute(ctx, tx, r.task)
 	}
-	return r.work.handle(ctx, guardedTx{tx})
+	return r.task.Handle(ctx, guardedTx{tx})
 }
 
 // execute runs the statements of a pipeline one by one.
-func (w work) execute(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
-	for i, s := range w.statements {
-		if w.stores && i == len(w.statements)-1 {
+func execute(ctx context.Context, tx pgx.Tx, w task.Task) (json.RawMessage, error) {
+	for i, s := range w.Statements {
+		if w.Stores && i == len(w.Statements)-1 {
 			result, _, err := scanStored(tx.QueryRow(ctx, s.SQL, s.Args...))
 			return result, err
 		}
@@ -81,7 +82,7 @@ func (w work) execute(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	return w.result, nil
+	return w.Result, nil
 }
 
 // checkBody looks at the state in which the handler left the transaction, because its error alone does not say that.

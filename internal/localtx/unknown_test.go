@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -25,7 +25,7 @@ func newBroken(t *testing.T) broken {
 	p := pgtest.NewProxy(t)
 	b := broken{proxy: p}
 	// The handler's last request before COMMIT is done when it returns: that is when the network breaks.
-	late := pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+	late := pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 		result, err := noteHandler(ctx, tx, in)
 		if in.ID != "warm" {
 			p.Strike()

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -40,7 +40,7 @@ func TestKindsDoNotSeeTheServicesTables(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			keep, err := localtx.ParseSQL(`INSERT INTO transactions (id) VALUES (@id); SELECT "where", count(*) FROM transactions GROUP BY 1`)
+			keep, err := task.ParseSQL(`INSERT INTO transactions (id) VALUES (@id); SELECT "where", count(*) FROM transactions GROUP BY 1`)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -97,7 +97,7 @@ func TestPgBouncer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kept, err := localtx.ParseSQL(`INSERT INTO notes (id, payload) VALUES (@id, @payload); SELECT id, current_setting('statement_timeout') AS timeout FROM notes WHERE id = @id`)
+			kept, err := task.ParseSQL(`INSERT INTO notes (id, payload) VALUES (@id, @payload); SELECT id, current_setting('statement_timeout') AS timeout FROM notes WHERE id = @id`)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestPgBouncer(t *testing.T) {
 			}),
 				pgtest.WithTables(`CREATE TABLE public.notes (id text PRIMARY KEY, payload jsonb)`), pgtest.WithProgram("sql", kept),
 				pgtest.WithProgram("tenants", pgtest.Statements(tenants, `SELECT set_config('app.tenant', $1, false), pg_advisory_lock(4711)`, `CREATE TEMP TABLE left_behind (n int)`)),
-				pgtest.WithProgram("handler", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+				pgtest.WithProgram("handler", pgtest.Handler(func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 					_, err := tx.Exec(ctx, `INSERT INTO public.notes (id) VALUES ($1)`, in.ID)
 					return "noted", err
 				})), pgtest.WithProgram("snapshot", pgtest.Isolated(pgtest.Statements(`SELECT 1`), pgx.Serializable)))

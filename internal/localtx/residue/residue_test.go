@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -31,7 +31,7 @@ func TestSessionsAreClean(t *testing.T) {
 	t.Parallel()
 	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }), pgtest.WithTables(`CREATE TABLE public.fails (n int CHECK (n > 0));
 		GRANT USAGE ON SCHEMA txsvc TO pg_monitor; GRANT ALL ON ALL TABLES IN SCHEMA txsvc TO pg_monitor; GRANT ALL ON public.fails TO pg_monitor`),
-		pgtest.WithPrograms(func(add func(string, localtx.Program)) {
+		pgtest.WithPrograms(func(add func(string, task.Program)) {
 			for _, r := range residues {
 				add("planner "+r.name, pgtest.Statements(r.leave))
 				add("handler "+r.name, pgtest.Each(r.leave))
@@ -54,8 +54,8 @@ func TestConnectionsOfDblink(t *testing.T) {
 	t.Parallel()
 	var url string
 	e := pgtest.New(t, pgtest.WithURL(func(url string) string { return url + "&pool_max_conns=1" }), pgtest.WithTables(`CREATE EXTENSION dblink SCHEMA public`),
-		pgtest.WithProgram("connects", pgtest.Planner(func(localtx.Input) (localtx.Plan, error) {
-			return localtx.Plan{Statements: []localtx.Statement{{SQL: `SELECT public.dblink_connect('left_behind', $1)`, Args: []any{url}}}}, nil
+		pgtest.WithProgram("connects", pgtest.Planner(func(task.Input) (task.Plan, error) {
+			return task.Plan{Statements: []task.Statement{{SQL: `SELECT public.dblink_connect('left_behind', $1)`, Args: []any{url}}}}, nil
 		})), pgtest.WithProgram("other", pgtest.Statements(`SELECT set_config('app.tenant', $1, false)`)))
 	url = e.URL
 	for _, id := range []string{"tx-1", "tx-2"} {

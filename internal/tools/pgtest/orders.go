@@ -3,14 +3,14 @@ package pgtest
 import (
 	"encoding/json"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 )
 
-// Orders is a localtx.Planner that stores an order with its items in one round trip, as the shipped handler does.
+// Orders is a task.Planner that stores an order with its items in one round trip, as the shipped handler does.
 type Orders struct{}
 
 // Plan returns the statements of the order.
-func (Orders) Plan(in localtx.Input) (localtx.Plan, error) {
+func (Orders) Plan(in task.Input) (task.Plan, error) {
 	var order struct {
 		Customer, Currency, Reference string
 		Items                         []struct {
@@ -20,7 +20,7 @@ func (Orders) Plan(in localtx.Input) (localtx.Plan, error) {
 		}
 	}
 	if err := json.Unmarshal(in.Payload, &order); err != nil {
-		return localtx.Plan{}, err
+		return task.Plan{}, err
 	}
 	var total int64
 	var skus []string
@@ -30,8 +30,8 @@ func (Orders) Plan(in localtx.Input) (localtx.Plan, error) {
 		total += item.Quantity * item.AmountMinor
 	}
 	result, err := json.Marshal(map[string]any{"order_id": in.ID, "total_minor": total, "currency": order.Currency, "items": len(order.Items)})
-	return localtx.Plan{
-		Statements: []localtx.Statement{
+	return task.Plan{
+		Statements: []task.Statement{
 			{
 				SQL:  `INSERT INTO orders (id, customer, currency, total_minor, reference) VALUES ($1, $2, $3, $4, nullif($5, ''))`,
 				Args: []any{in.ID, order.Customer, order.Currency, total, order.Reference},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/localtx"
 	"github.com/txsvc/txsvc/internal/localtx/residue"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/postgres/leases"
@@ -51,7 +52,7 @@ type Option func(*options)
 
 type options struct {
 	timing    txn.Timing
-	programs  map[string]localtx.Program
+	programs  map[string]task.Program
 	through   func(url string) string
 	ddl       string
 	keepsBody []string
@@ -61,13 +62,13 @@ type options struct {
 func WithTiming(timing txn.Timing) Option { return func(o *options) { o.timing = timing } }
 
 // WithProgram adds a kind.
-func WithProgram(kind string, p localtx.Program) Option {
+func WithProgram(kind string, p task.Program) Option {
 	return func(o *options) { o.programs[kind] = p }
 }
 
 // WithPrograms adds many kinds.
-func WithPrograms(all func(add func(kind string, p localtx.Program))) Option {
-	return func(o *options) { all(func(kind string, p localtx.Program) { o.programs[kind] = p }) }
+func WithPrograms(all func(add func(kind string, p task.Program))) Option {
+	return func(o *options) { all(func(kind string, p task.Program) { o.programs[kind] = p }) }
 }
 
 // WithTables executes the DDL before the store is made.
@@ -80,7 +81,7 @@ func WithBodies(kinds ...string) Option { return func(o *options) { o.keepsBody 
 func WithURL(through func(string) string) Option { return func(o *options) { o.through = through } }
 
 func newOptions(opts []Option) options {
-	o := options{timing: txn.DefaultTiming(), programs: map[string]localtx.Program{"orders": Orders{}}, through: func(url string) string { return url }}
+	o := options{timing: txn.DefaultTiming(), programs: map[string]task.Program{"orders": Orders{}}, through: func(url string) string { return url }}
 	for _, opt := range opts {
 		opt(&o)
 	}

@@ -7,26 +7,26 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txsvc/txsvc/internal/localtx"
+	"github.com/txsvc/txsvc/internal/localtx/task"
 )
 
-// Handler makes a function a localtx.Planner whose plan is to run it.
-type Handler func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error)
+// Handler makes a function a task.Planner whose plan is to run it.
+type Handler func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error)
 
 // Plan returns the plan to run the function.
-func (h Handler) Plan(in localtx.Input) (localtx.Plan, error) {
-	return localtx.Plan{Run: func(ctx context.Context, tx pgx.Tx) (any, error) { return h(ctx, tx, in) }}, nil
+func (h Handler) Plan(in task.Input) (task.Plan, error) {
+	return task.Plan{Run: func(ctx context.Context, tx pgx.Tx) (any, error) { return h(ctx, tx, in) }}, nil
 }
 
-// Planner makes a function a localtx.Planner.
-type Planner func(in localtx.Input) (localtx.Plan, error)
+// Planner makes a function a task.Planner.
+type Planner func(in task.Input) (task.Plan, error)
 
 // Plan calls the function.
-func (p Planner) Plan(in localtx.Input) (localtx.Plan, error) { return p(in) }
+func (p Planner) Plan(in task.Input) (task.Plan, error) { return p(in) }
 
 // Isolated returns p at an isolation level.
-func Isolated(p localtx.Planner, level pgx.TxIsoLevel) Planner {
-	return func(in localtx.Input) (localtx.Plan, error) {
+func Isolated(p task.Planner, level pgx.TxIsoLevel) Planner {
+	return func(in task.Input) (task.Plan, error) {
 		plan, err := p.Plan(in)
 		plan.Isolation = level
 		return plan, err
@@ -35,10 +35,10 @@ func Isolated(p localtx.Planner, level pgx.TxIsoLevel) Planner {
 
 // Statements is a Planner of fixed statements, with the id as $1 where they have it.
 func Statements(texts ...string) Planner {
-	return func(in localtx.Input) (localtx.Plan, error) {
-		var plan localtx.Plan
+	return func(in task.Input) (task.Plan, error) {
+		var plan task.Plan
 		for _, text := range texts {
-			s := localtx.Statement{SQL: text}
+			s := task.Statement{SQL: text}
 			if strings.Contains(text, "$1") {
 				s.Args = []any{in.ID}
 			}
@@ -50,7 +50,7 @@ func Statements(texts ...string) Planner {
 
 // Each is a handler that executes the statements one by one, with the id as $1 where they have it.
 func Each(texts ...string) Handler {
-	return func(ctx context.Context, tx pgx.Tx, in localtx.Input) (any, error) {
+	return func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 		plan, _ := Statements(texts...)(in)
 		for _, s := range plan.Statements {
 			if _, err := tx.Exec(ctx, s.SQL, s.Args...); err != nil {
@@ -62,9 +62,9 @@ func Each(texts ...string) Handler {
 }
 
 // SQL reads a local transaction from its text.
-func SQL(t testing.TB, text string) localtx.SQL {
+func SQL(t testing.TB, text string) task.SQL {
 	t.Helper()
-	p, err := localtx.ParseSQL(text)
+	p, err := task.ParseSQL(text)
 	if err != nil {
 		t.Fatal(err)
 	}

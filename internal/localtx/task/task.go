@@ -1,4 +1,4 @@
-package localtx
+package task
 
 import (
 	"context"
@@ -12,25 +12,27 @@ import (
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
-// work is a program with its input: the task of each run.
-type work struct {
-	begin      string
-	snapshot   bool                                                          // all statements see the state at the first one
-	handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
-	statements []Statement
-	result     json.RawMessage
-	stores     bool // the last statement writes the result and the time of the decision into the row, and returns them
+// Task is a program with its input: the work of each run.
+type Task struct {
+	Begin      string                                                        // BEGIN, with the isolation level
+	Snapshot   bool                                                          // all statements see the state at the first one
+	Handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
+	Statements []Statement
+	Result     json.RawMessage // of a Planner without Run
+	Stores     bool            // the last statement writes the result and the time of the decision into the row, and returns them
 }
 
-func inputOf(a *txn.Attempt) Input {
+// InputOf returns the input of an attempt.
+func InputOf(a *txn.Attempt) Input {
 	return Input{
 		ID: a.Request.ID, ShardKey: a.Request.ShardKey, Payload: a.Request.Payload,
 		LocalArg: a.Request.LocalArg, SelectorArg: a.Request.SelectorArg, Parsed: a.Request.Parsed,
 	}
 }
 
-// plan makes the work of a program and its input, without the database.
-func plan(p Program, in Input, resultLimit int) (w work, err error) {
+// New makes the task of a program and its input, without the database. A result of more bytes than the limit is refused.
+// The errors are those of Planner.
+func New(p Program, in Input, resultLimit int) (w Task, err error) {
 	var level pgx.TxIsoLevel
 	switch p := p.(type) {
 	case Planner:
@@ -41,9 +43,9 @@ func plan(p Program, in Input, resultLimit int) (w work, err error) {
 		if err != nil {
 			return w, err
 		}
-		w.statements, w.result, level = plan.Statements, plan.Result, plan.Isolation
+		w.Statements, w.Result, level = plan.Statements, plan.Result, plan.Isolation
 		if plan.Run != nil {
-			w.handle = func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
+			w.Handle = func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 				result, err := runSafely(ctx, plan.Run, tx)
 				if err == nil {
 					err = checkResult(result, resultLimit)
@@ -52,13 +54,13 @@ func plan(p Program, in Input, resultLimit int) (w work, err error) {
 			}
 		}
 	case SQL:
-		w.statements, w.stores, level = p.bind(in, resultLimit), p.Last != "", p.Isolation
+		w.Statements, w.Stores, level = p.bind(in, resultLimit), p.Last != "", p.Isolation
 	default:
 		return w, fmt.Errorf("a program of type %T cannot be run", p)
 	}
-	w.begin, w.snapshot = "BEGIN", level == pgx.RepeatableRead || level == pgx.Serializable
+	w.Begin, w.Snapshot = "BEGIN", level == pgx.RepeatableRead || level == pgx.Serializable
 	if level != "" { // it cannot be set later: the row comes first
-		w.begin += " ISOLATION LEVEL " + string(level)
+		w.Begin += " ISOLATION LEVEL " + string(level)
 	}
 	return w, nil
 }

@@ -1,4 +1,4 @@
-package localtx
+package task
 
 import (
 	"fmt"
