@@ -11,6 +11,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/localtx/sqlstate"
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -155,8 +156,8 @@ func (f failure) fault(e *pgconn.PgError) *txn.Error {
 	switch {
 	case e != nil && postgres.TablesMissing(e):
 		return unavailable(f.err, postgres.ErrNoTables.Error()+"; nothing was changed")
-	case e != nil && postgres.IsReadOnly(e):
-		return unavailable(f.err, postgres.ErrReadOnly.Error()+"; nothing was changed")
+	case e != nil && sessions.IsReadOnly(e):
+		return unavailable(f.err, sessions.ErrReadOnly.Error()+"; nothing was changed")
 	case e != nil && sqlstate.Outage(e), e == nil && f.lost && !unencodable(f.err):
 		return unavailable(f.err, detailBroke)
 	case e != nil && strings.HasPrefix(e.Code, "22"):

@@ -15,6 +15,7 @@ import (
 	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -24,7 +25,7 @@ type run struct {
 	attempt *txn.Attempt
 	task    task.Task
 	conn    *pgxpool.Conn
-	session *postgres.Session
+	session *sessions.Session
 	reset   residue.Reset
 	write   string // the statement that writes the row
 	inSteps bool
@@ -36,7 +37,7 @@ type run struct {
 }
 
 func newRun(s *Runner, conn *pgxpool.Conn, a *txn.Attempt, w task.Task, replaces bool) *run {
-	r := &run{runner: s, attempt: a, task: w, conn: conn, session: postgres.SessionOf(conn.Conn()), write: rows.Insert(a)}
+	r := &run{runner: s, attempt: a, task: w, conn: conn, session: sessions.Of(conn.Conn()), write: rows.Insert(a)}
 	if replaces {
 		r.write = rows.Replace(a)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -194,7 +195,7 @@ func (s *Runner) runOnce(ctx context.Context, a *txn.Attempt, w task.Task, repla
 
 // commitWaits says of a local transaction that has reached its limit whether its COMMIT may be at work, waiting for
 // standbys that do not confirm it, or for a database that does not answer at all.
-func (s *Runner) commitWaits(ctx context.Context, session *postgres.Session) bool {
+func (s *Runner) commitWaits(ctx context.Context, session *sessions.Session) bool {
 	if !session.CommitRuns() {
 		return false
 	}

@@ -7,15 +7,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // The reasons for which the database cannot be used. Anybody may see their texts.
 var (
-	ErrReadOnly = errors.New("the database is read-only")
 	ErrNoTables = errors.New("the service's tables are missing or old: run txsvc migrate up")
 
-	errStandby      = errors.New("the database server is a standby, which takes no writes")
 	errNoAnswer     = errors.New("the database does not answer")
 	errNoLogin      = errors.New("the database refuses the user's login")
 	errNoDatabase   = errors.New("the server has no such database")
@@ -47,17 +46,14 @@ func (db *DB) Check(ctx context.Context) error {
 		return errNoDatabase
 	case TablesMissing(pgErr):
 		return ErrNoTables
-	case IsReadOnly(pgErr):
-		return ErrReadOnly
+	case sessions.IsReadOnly(pgErr):
+		return sessions.ErrReadOnly
 	case pgErr.Code == "42501":
 		return errNoPermission
 	default:
 		return errNoAnswer
 	}
 }
-
-// IsReadOnly says whether a statement failed because its transaction must not write.
-func IsReadOnly(e *pgconn.PgError) bool { return e.Code == "25006" }
 
 // TablesMissing says whether a statement failed because a table of the service, its schema, a column of it or one of the
 // service's functions is not there.

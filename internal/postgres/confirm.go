@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -117,16 +118,16 @@ func (c *confirmer) run(w *confirmation) {
 func (c *confirmer) write() (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.timing.ConfirmWrite)
 	defer cancel()
-	if c.conn != nil && (c.conn.IsClosed() || !silent(c.conn.PgConn().Conn())) {
+	if c.conn != nil && (c.conn.IsClosed() || !sessions.Silent(c.conn.PgConn().Conn())) {
 		c.disconnect()
 	}
 	if c.conn == nil {
-		if c.conn, err = connect(ctx, c.pool); err != nil {
+		if c.conn, err = sessions.Connect(ctx, c.pool); err != nil {
 			return true, err
 		}
 	}
 	err = c.conn.QueryRow(ctx, askConfirmation).Scan(&waits)
-	if err == nil && SessionOf(c.conn).TakeUnconfirmed() {
+	if err == nil && sessions.Of(c.conn).TakeUnconfirmed() {
 		err = ErrUnconfirmed
 	}
 	if err != nil {
@@ -142,7 +143,7 @@ func (c *confirmer) disconnect() {
 	if c.conn == nil {
 		return
 	}
-	hangUp(c.ctx, c.conn)
+	sessions.HangUp(c.ctx, c.conn)
 	c.conn = nil
 }
 

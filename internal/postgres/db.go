@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -23,7 +24,7 @@ type DB struct {
 
 // Open returns the database of the URL. It does not connect yet.
 func Open(ctx context.Context, url string, timing txn.Timing, log *slog.Logger) (*DB, error) {
-	pool, err := newPool(ctx, url, timing)
+	pool, err := sessions.NewPool(ctx, url, timing)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func (db *DB) Write(ctx context.Context, do func(conn *pgx.Conn) error) error {
 		return err
 	}
 	defer conn.Release()
-	session := SessionOf(conn.Conn())
+	session := sessions.Of(conn.Conn())
 	session.TakeUnconfirmed() // a COMMIT of somebody else may have left it
 	err = do(conn.Conn())
 	if err == nil && session.TakeUnconfirmed() {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/pause"
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 )
 
 // channel carries the news between replicas that a message waits to be delivered.
@@ -42,12 +43,12 @@ func (db *DB) Listen(ctx context.Context, woken func()) {
 }
 
 func (db *DB) listen(ctx context.Context, woken func()) error {
-	conn, err := dial(ctx, db.pool)
+	conn, err := sessions.Dial(ctx, db.pool)
 	if err != nil {
 		return err
 	}
-	defer hangUp(ctx, conn)
-	if SessionOf(conn).pooled {
+	defer sessions.HangUp(ctx, conn)
+	if sessions.Of(conn).Pooled() {
 		return errPooled
 	}
 	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 )
 
 // Reset is how one session is reset after one transaction.
 type Reset struct {
 	residue Residue
 	db      *postgres.DB
-	session *postgres.Session
+	session *sessions.Session
 	dblink  string // how to ask for its connections; empty where there is none
 	when    when
 	dirty   bool // resetting was not enough
@@ -31,7 +32,7 @@ const (
 )
 
 // After returns the reset that is needed after a transaction whose own statements can leave the residue in the session.
-func (s *Watcher) After(session *postgres.Session, own Residue) Reset {
+func (s *Watcher) After(session *sessions.Session, own Residue) Reset {
 	leaves, dblink := s.stored.get()
 	r := Reset{residue: max(leaves, own), db: s.db, session: session, dblink: dblink, when: after}
 	switch {
@@ -55,7 +56,7 @@ var resetPooled = []string{resetAll, `UNLISTEN *`, `CLOSE ALL`, `DISCARD TEMP`}
 // inspect ends the locks of the session, gives it its own settings back, and says whether nothing else is left: another role,
 // and, of all that SQL can leave, temporary objects, channels to which it listens, cursors, prepared statements, and
 // connections of dblink.
-func inspect(session *postgres.Session, leaves Residue, dblink string) string {
+func inspect(session *sessions.Session, leaves Residue, dblink string) string {
 	parts := []string{`current_user = session_user`}
 	if leaves == Any {
 		parts = append(parts, `(pg_my_temp_schema() = 0 OR NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = pg_my_temp_schema())

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -52,7 +52,7 @@ func Outage(e *pgconn.PgError) bool {
 	case "08", "53", "57", "58":
 		return true
 	}
-	return postgres.IsReadOnly(e) || e.Code == "25P03" || e.Code == "25P04"
+	return sessions.IsReadOnly(e) || e.Code == "25P03" || e.Code == "25P04"
 }
 
 // CommitFailed says of an error of COMMIT itself that the transaction is certainly rolled back. An ERROR, of a deferred

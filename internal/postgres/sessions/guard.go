@@ -1,4 +1,4 @@
-package postgres
+package sessions
 
 import (
 	"context"
@@ -14,6 +14,14 @@ import (
 
 	"github.com/txsvc/txsvc/internal/txn"
 )
+
+// ErrReadOnly is the refusal of a database that takes no writes. Anybody may see its text.
+var ErrReadOnly = errors.New("the database is read-only")
+
+var errStandby = errors.New("the database server is a standby, which takes no writes")
+
+// IsReadOnly says whether a statement failed because its transaction must not write.
+func IsReadOnly(e *pgconn.PgError) bool { return e.Code == "25006" }
 
 // guard admits to a pool only sessions that can serve a writer. It refuses sessions of a standby or of a read-only
 // database, those to which PostgreSQL has said that they are read-only, and those of another server than the newest

@@ -1,4 +1,4 @@
-package postgres
+package sessions
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 // defaultMaxConns is the pool's size unless the URL names another (pool_max_conns).
 const defaultMaxConns = 32
 
-// newPool returns a pool for the URL, with the limits that local transactions rely on. It does not connect yet.
-func newPool(ctx context.Context, url string, timing txn.Timing) (*pgxpool.Pool, error) {
+// NewPool returns a pool for the URL, with the limits that local transactions rely on. It does not connect yet.
+func NewPool(ctx context.Context, url string, timing txn.Timing) (*pgxpool.Pool, error) {
 	config, err := pgurl.Parse(url)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func newPool(ctx context.Context, url string, timing txn.Timing) (*pgxpool.Pool,
 	// A connection that was used a moment ago, and on which nothing has arrived since, passes without a ping. So a server that
 	// went away is noticed before anything is sent, while it is still certain that nothing was changed.
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
-		return p.IdleDuration > timing.PingAfter || !silent(p.Conn.PgConn().Conn())
+		return p.IdleDuration > timing.PingAfter || !Silent(p.Conn.PgConn().Conn())
 	}
 	config.PingTimeout = timing.PingWithin
 	config.AfterConnect = prepareSession
@@ -48,8 +48,8 @@ func newPool(ctx context.Context, url string, timing txn.Timing) (*pgxpool.Pool,
 	return pool, err
 }
 
-// dial opens a connection like those of the pool, beside it.
-func dial(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+// Dial opens a connection like those of the pool, beside it.
+func Dial(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	config := pool.Config()
 	if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
 		return nil, err
@@ -57,21 +57,21 @@ func dial(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
 
-// connect is dial for a connection that writes: its session is prepared like those of the pool.
-func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
-	conn, err := dial(ctx, pool)
+// Connect is Dial for a connection that writes: its session is prepared like those of the pool.
+func Connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	conn, err := Dial(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
 	if err := prepareSession(ctx, conn); err != nil {
-		hangUp(ctx, conn)
+		HangUp(ctx, conn)
 		return nil, err
 	}
 	return conn, nil
 }
 
-// hangUp closes a connection, also when ctx is done.
-func hangUp(ctx context.Context, conn interface{ Close(context.Context) error }) {
+// HangUp closes a connection, also when ctx is done.
+func HangUp(ctx context.Context, conn interface{ Close(context.Context) error }) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	_ = conn.Close(ctx)

@@ -1,4 +1,4 @@
-package postgres
+package sessions
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func (g *guard) find(ctx context.Context, config *pgx.ConnConfig) (way, error) {
 	if err != nil {
 		return wayUnknown, err
 	}
-	defer hangUp(ctx, conn)
+	defer HangUp(ctx, conn)
 	pooled, err := otherSession(ctx, conn)
 	found := wayDirect
 	switch {

@@ -1,4 +1,4 @@
-package postgres_test
+package sessions_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package postgres
+package sessions
 
 import (
 	"context"
@@ -28,8 +28,8 @@ type Session struct {
 
 const sessionKey = "txsvc"
 
-// SessionOf returns what is known of the connection's session.
-func SessionOf(conn *pgx.Conn) *Session { return sessionOf(conn.PgConn()) }
+// Of returns what is known of the connection's session.
+func Of(conn *pgx.Conn) *Session { return sessionOf(conn.PgConn()) }
 
 func sessionOf(conn *pgconn.PgConn) *Session {
 	s, ok := conn.CustomData()[sessionKey].(*Session)
@@ -119,7 +119,7 @@ FROM path`
 const saysNotDurable = "synchronous_commit is off for the service's user, and cannot be set through a connection pooler: ALTER ROLE … SET synchronous_commit = on"
 
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
-	session := SessionOf(conn)
+	session := Of(conn)
 	var path, durable, messages *string
 	if !session.pooled {
 		err := conn.QueryRow(ctx, beginSession).Scan(&path, &durable, &messages)

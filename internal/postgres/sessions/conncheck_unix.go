@@ -1,6 +1,6 @@
 //go:build unix
 
-package postgres
+package sessions
 
 import (
 	"crypto/tls"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silent says whether nothing has arrived on an idle connection: neither its end nor what a server says when it ends it.
+// Silent says whether nothing has arrived on an idle connection: neither its end nor what a server says when it ends it.
 // It looks without waiting and takes nothing away. Where it cannot look, it says false.
-func silent(conn net.Conn) bool {
+func Silent(conn net.Conn) bool {
 	if secured, ok := conn.(*tls.Conn); ok {
 		conn = secured.NetConn()
 	}
