@@ -167,6 +167,7 @@ func TestStuckLine(t *testing.T) {
 	t.Parallel()
 	e := counting(t, pgtest.WithTables(counters+`; `+pgtest.Gate), pgtest.WithProgram("gated", pgtest.Each(`SELECT FROM gate FOR UPDATE`)))
 	release := e.Lock(`SELECT FROM gate FOR UPDATE`)
+	e.Connected(2) // a new connection may take longer than the timeout of the one behind
 	stuck := ordered("gated", "stuck", "a")
 	stuck.Kind.Topic = "topic-counted"
 	done := e.InBackground(stuck)
