@@ -116,7 +116,7 @@ func leadElsewhere(t *testing.T, other string) {
 	}
 	before, release := acquire(3)
 	release()
-	p.Lead(moved.Host)
+	p.Retarget(moved.Host)
 	mixed, release := acquire(4)
 	release()
 	if mixed[0] != before[0] || mixed[3] == before[0] {

@@ -2,43 +2,41 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	bigendian "encoding/binary"
 	"io"
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/txsvc/txsvc/internal/tools/proxy"
 )
 
 // network is a proxy in front of one server that holds up and loses what passes. As proxies do, it acknowledges what it has
 // not passed on, and passes it on also when the sender has gone meanwhile.
 type network struct {
-	target   string
-	listener net.Listener
-	reply    func(frame []byte) []byte // makes another one of each reply frame; nil copies bytes
-	wg       sync.WaitGroup
+	*proxy.Proxy[*wire]
+	reply func(frame []byte) []byte // makes another one of each reply frame; nil copies bytes
 
 	mu      sync.Mutex
 	changed sync.Cond
-	conns   map[net.Conn]bool // both sides
-	held    bool              // nothing passes, until it is false again
-	deaf    bool              // replies are lost
+	held    bool // nothing passes, until it is false again
+	deaf    bool // replies are lost
 }
 
 func newNetwork(t testing.TB, target string, reply func([]byte) []byte) *network {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	n := &network{reply: reply}
+	n.changed.L = &n.mu
+	var err error
+	n.Proxy, err = proxy.New(t.Context(), target, proxy.Hooks[*wire]{
+		Open: func(client, server net.Conn) *wire { return &wire{network: n, client: client, server: server} },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &network{target: target, listener: l, reply: reply, conns: make(map[net.Conn]bool)}
-	n.changed.L = &n.mu
-	n.wg.Go(n.accept)
 	t.Cleanup(func() {
-		_ = l.Close()
 		n.set(false, false)
-		n.cut()
-		n.wg.Wait()
+		n.Close()
 	})
 	return n
 }
@@ -50,43 +48,30 @@ func (n *network) set(held, deaf bool) {
 	n.changed.Broadcast()
 }
 
-// cut breaks all connections; what they hold is lost.
-func (n *network) cut() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for c := range n.conns {
-		_ = c.Close()
-	}
+// wire is one connection through a network.
+type wire struct {
+	network        *network
+	client, server net.Conn
 }
 
-func (n *network) accept() {
-	for {
-		client, err := n.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := new(net.Dialer).DialContext(context.Background(), "tcp", n.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		n.mu.Lock()
-		n.conns[client], n.conns[server] = true, true
-		n.mu.Unlock()
-		n.wg.Go(func() { n.relay(client, server, readBytes, false) })
-		n.wg.Go(func() { n.relay(server, client, n.readReply, true) })
-	}
+// Carry passes on what both sides say.
+func (w *wire) Carry() {
+	var wg sync.WaitGroup
+	wg.Go(func() { w.network.forward(w.client, w.server, readBytes, false) })
+	wg.Go(func() { w.network.forward(w.server, w.client, w.network.readReply, true) })
+	wg.Wait()
 }
 
-// relay passes on what from says until it ends, and then ends the other side. Of what is held, only the next piece is in
+// Cut breaks the connection; what it holds is lost.
+func (w *wire) Cut() {
+	_ = w.client.Close()
+	_ = w.server.Close()
+}
+
+// forward passes on what from says until it ends, and then ends the other side. Of what is held, only the next piece is in
 // its hands; the rest is in the kernel's buffers.
-func (n *network) relay(from, to net.Conn, read func(io.Reader) ([]byte, error), replies bool) {
-	defer func() {
-		_ = to.Close()
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.conns, to)
-	}()
+func (n *network) forward(from, to net.Conn, read func(io.Reader) ([]byte, error), replies bool) {
+	defer to.Close()
 	for {
 		piece, err := read(from)
 		if len(piece) > 0 && n.passes(replies) {
@@ -140,12 +125,12 @@ func (e *env) behindNetwork() (broker *network, variable string) {
 	}
 	addr := route.Queues[0].Addr
 	broker = newNetwork(e.t, addr, nil)
-	other := broker.listener.Addr().String()
+	other := broker.Addr()
 	if len(other) != len(addr) {
 		e.t.Fatalf("addresses %s and %s have different lengths, frames would have too", addr, other)
 	}
 	names := newNetwork(e.t, e.nameservers[0], func(frame []byte) []byte {
 		return bytes.ReplaceAll(frame, []byte(addr), []byte(other))
 	})
-	return broker, "TXSVC_NAMESERVERS=" + names.listener.Addr().String()
+	return broker, "TXSVC_NAMESERVERS=" + names.Addr()
 }

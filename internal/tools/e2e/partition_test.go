@@ -20,7 +20,7 @@ func TestBrokerNetwork(t *testing.T) {
 			for range 4 {
 				n.set(false, true)
 				time.Sleep(500 * time.Millisecond)
-				n.cut()
+				n.Cut()
 				n.set(false, false)
 				time.Sleep(time.Second)
 			}
@@ -33,7 +33,7 @@ func TestBrokerNetwork(t *testing.T) {
 		"held and cut": func(n *network) {
 			n.set(true, false)
 			time.Sleep(4 * time.Second)
-			n.cut()
+			n.Cut()
 			n.set(false, false)
 		},
 	} {

@@ -31,15 +31,15 @@ var networkFaults = func() []fault {
 type breakage struct {
 	name, about string
 	low, high   time.Duration
-	do          func(p *proxy)
+	do          func(*link)
 }
 
 var breakages = []breakage{
-	{"cut", "connections are reset, new ones too", 0, 6 * time.Second, (*proxy).refuse},
-	{"slow", "all arrives 2 s later", 3 * time.Second, 8 * time.Second, func(p *proxy) { p.set(slow, slow) }},
-	{"half-open", "nothing arrives, either way", 2 * time.Second, 12 * time.Second, func(p *proxy) { p.set(vanish, vanish) }},
-	{"replies-lost", "requests arrive, replies do not", time.Second, 8 * time.Second, func(p *proxy) { p.set(pass, vanish) }},
-	{"requests-lost", "requests do not arrive", time.Second, 8 * time.Second, func(p *proxy) { p.set(vanish, pass) }},
+	{"cut", "connections are reset, new ones too", 0, 6 * time.Second, (*link).refuse},
+	{"slow", "all arrives 2 s later", 3 * time.Second, 8 * time.Second, func(l *link) { l.set(slow, slow) }},
+	{"half-open", "nothing arrives, either way", 2 * time.Second, 12 * time.Second, func(l *link) { l.set(vanish, vanish) }},
+	{"replies-lost", "requests arrive, replies do not", time.Second, 8 * time.Second, func(l *link) { l.set(pass, vanish) }},
+	{"requests-lost", "requests do not arrive", time.Second, 8 * time.Second, func(l *link) { l.set(vanish, pass) }},
 }
 
 func drawReplicas(r *rand.Rand) (list []int, name string) {

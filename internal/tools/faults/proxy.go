@@ -8,9 +8,11 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/proxy"
 )
 
-// mode is what a proxy does to the bytes of one direction.
+// mode is what a link does to the bytes of one direction.
 type mode int
 
 const (
@@ -21,135 +23,95 @@ const (
 
 const (
 	slowBy = 2 * time.Second
-	// stuck is the longest time for a write; bytes that take longer are lost. Otherwise the proxy would pass on late
+	// stuck is the longest time for a write; bytes that take longer are lost. Otherwise the link would pass on late
 	// what it has acknowledged.
 	stuck = time.Second
 )
 
-// proxy stands between one replica and one server.
-type proxy struct {
-	listener net.Listener
-	rewrite  func(body []byte) []byte // of each reply frame of RocketMQ's protocol; nil: bytes are copied
-	wg       sync.WaitGroup
+// link is a proxy between one replica and one server.
+type link struct {
+	proxy   *proxy.Proxy[*pair]
+	rewrite func(body []byte) []byte // of each reply frame of RocketMQ's protocol; nil: bytes are copied
 
 	mu       sync.Mutex
-	target   string
 	requests mode
 	replies  mode
 	refused  bool
-	pairs    map[*pair]bool
 }
 
-func newProxy(ctx context.Context, target string, rewrite func([]byte) []byte) (*proxy, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	p := &proxy{target: target, listener: l, rewrite: rewrite, pairs: make(map[*pair]bool)}
-	p.wg.Go(p.accept)
-	return p, nil
+func newLink(ctx context.Context, target string, rewrite func([]byte) []byte) (*link, error) {
+	l := &link{rewrite: rewrite}
+	var err error
+	l.proxy, err = proxy.New(ctx, target, proxy.Hooks[*pair]{
+		Open:   func(client, server net.Conn) *pair { return &pair{link: l, client: client, server: server} },
+		Admit:  l.admits,
+		Drop:   reset,
+		Dialer: net.Dialer{Timeout: 3 * time.Second},
+	})
+	return l, err
 }
 
-func (p *proxy) addr() string { return p.listener.Addr().String() }
+func (l *link) addr() string { return l.proxy.Addr() }
 
-func (p *proxy) close() {
-	_ = p.listener.Close()
-	p.heal()
-	p.cut()
-	p.wg.Wait()
+func (l *link) close() {
+	l.heal()
+	l.proxy.Close()
 }
 
 // set changes the modes from now on, also for open connections.
-func (p *proxy) set(requests, replies mode) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.requests, p.replies = requests, replies
+func (l *link) set(requests, replies mode) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests, l.replies = requests, replies
 }
 
 // retarget breaks all connections; new ones lead to another server.
-func (p *proxy) retarget(target string) {
-	p.mu.Lock()
-	p.target = target
-	p.mu.Unlock()
-	p.cut()
+func (l *link) retarget(target string) {
+	l.proxy.Retarget(target)
+	l.cut()
 }
 
 // refuse breaks all connections, and every new one at once.
-func (p *proxy) refuse() {
-	p.mu.Lock()
-	p.refused = true
-	p.mu.Unlock()
-	p.cut()
+func (l *link) refuse() {
+	l.mu.Lock()
+	l.refused = true
+	l.mu.Unlock()
+	l.cut()
 }
 
 // heal lets everything pass again. It breaks connections that have lost bytes.
-func (p *proxy) heal() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.requests, p.replies, p.refused = pass, pass, false
-	for c := range p.pairs {
+func (l *link) heal() {
+	l.mu.Lock()
+	l.requests, l.replies, l.refused = pass, pass, false
+	l.mu.Unlock()
+	l.proxy.Each(func(c *pair) {
 		if c.lossy() {
-			c.reset()
+			c.Cut()
 		}
-	}
+	})
 }
 
 // cut breaks all connections. Bytes in them are lost.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.pairs {
-		c.reset()
-	}
+func (l *link) cut() { l.proxy.Cut() }
+
+func (l *link) admits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.refused
 }
 
-func (p *proxy) now(replies bool) mode {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (l *link) now(replies bool) mode {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if replies {
-		return p.replies
+		return l.replies
 	}
-	return p.requests
+	return l.requests
 }
 
-func (p *proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.wg.Go(func() { p.connect(client) })
-	}
-}
-
-func (p *proxy) connect(client net.Conn) {
-	p.mu.Lock()
-	target := p.target
-	p.mu.Unlock()
-	server, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(context.Background(), "tcp", target)
-	c := &pair{proxy: p, client: client, server: server}
-	p.mu.Lock()
-	refused := p.refused || err != nil
-	if !refused {
-		p.pairs[c] = true
-	}
-	p.mu.Unlock()
-	if refused {
-		reset(client)
-		if server != nil {
-			reset(server)
-		}
-		return
-	}
-	c.run()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.pairs, c)
-}
-
-// pair is one connection through a proxy.
+// pair is one connection through a link.
 type pair struct {
-	proxy          *proxy
+	link           *link
 	client, server net.Conn
 
 	mu   sync.Mutex
@@ -157,7 +119,8 @@ type pair struct {
 	over bool
 }
 
-func (c *pair) run() {
+// Carry passes bytes on in both directions.
+func (c *pair) Carry() {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.forward(c.client, c.server, false) })
 	wg.Go(func() { c.forward(c.server, c.client, true) })
@@ -170,8 +133,8 @@ func (c *pair) lossy() bool {
 	return c.lost
 }
 
-// reset ends both sides, and drops unsent bytes.
-func (c *pair) reset() {
+// Cut ends both sides, and drops unsent bytes.
+func (c *pair) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
@@ -201,7 +164,7 @@ func (c *pair) forward(from, to net.Conn, replies bool) {
 	lost := false
 	for {
 		piece, err := c.read(from, buffer, replies)
-		m := c.proxy.now(replies)
+		m := c.link.now(replies)
 		if m == vanish && !lost && (len(piece) > 0 || err != nil) {
 			lost = true
 			c.mu.Lock()
@@ -209,7 +172,7 @@ func (c *pair) forward(from, to net.Conn, replies bool) {
 			c.mu.Unlock()
 		}
 		if !lost && len(piece) > 0 && !out.write(piece, m == slow) {
-			c.reset()
+			c.Cut()
 			return
 		}
 		switch {
@@ -218,15 +181,15 @@ func (c *pair) forward(from, to net.Conn, replies bool) {
 			return
 		default:
 			out.close()
-			c.reset()
+			c.Cut()
 			return
 		}
 	}
 }
 
 func (c *pair) read(from net.Conn, buffer []byte, replies bool) ([]byte, error) {
-	if replies && c.proxy.rewrite != nil {
-		return readFrame(from, c.proxy.rewrite)
+	if replies && c.link.rewrite != nil {
+		return readFrame(from, c.link.rewrite)
 	}
 	n, err := from.Read(buffer)
 	return buffer[:n], err
@@ -270,7 +233,7 @@ type delayed struct {
 	bytes []byte
 }
 
-// queued is the number of pieces in a slow connection. When it is full, the proxy reads no more.
+// queued is the number of pieces in a slow connection. When it is full, nothing more is read.
 const queued = 4096
 
 func (w *writer) write(piece []byte, slowly bool) bool {
@@ -302,7 +265,7 @@ func (w *writer) writeDue() {
 	for d := range w.queue {
 		time.Sleep(time.Until(d.due))
 		if w.pair.isOver() || time.Since(d.due) > stuck || !writeNow(w.to, d.bytes) {
-			w.pair.reset()
+			w.pair.Cut()
 			return
 		}
 	}

@@ -58,10 +58,10 @@ func (s *server) heard() string {
 	return strings.Join(s.lines, " ")
 }
 
-func through(t *testing.T) (*server, *proxy, func() net.Conn) {
+func through(t *testing.T) (*server, *link, func() net.Conn) {
 	t.Helper()
 	s := newServer(t)
-	p, err := newProxy(t.Context(), s.listener.Addr().String(), nil)
+	p, err := newLink(t.Context(), s.listener.Addr().String(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +129,9 @@ func TestProxyLosesRequests(t *testing.T) {
 	}
 }
 
-func pairsOf(p *proxy) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.pairs)
+func pairsOf(l *link) (n int) {
+	l.proxy.Each(func(*pair) { n++ })
+	return n
 }
 
 func TestProxyIsSlowInOrder(t *testing.T) {
@@ -182,7 +181,7 @@ func TestProxyHoldsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p, err := newProxy(t.Context(), l.Addr().String(), nil)
+	p, err := newLink(t.Context(), l.Addr().String(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

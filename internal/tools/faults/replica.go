@@ -23,7 +23,7 @@ type replica struct {
 	listen string
 	env    []string
 	log    string // file
-	links  map[string]*proxy
+	links  map[string]*link
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd

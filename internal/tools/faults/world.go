@@ -196,7 +196,7 @@ func (w *world) brokerAddresses(ctx context.Context) (map[string]string, error) 
 // newReplica makes a proxy for each server. The name server's proxy replaces the brokers' addresses by those of their
 // proxies.
 func (w *world) newReplica(ctx context.Context, i int, binary, config string, brokers map[string]string) (*replica, error) {
-	r := &replica{index: i, name: fmt.Sprintf("replica-%d", i), binary: binary, links: make(map[string]*proxy)}
+	r := &replica{index: i, name: fmt.Sprintf("replica-%d", i), binary: binary, links: make(map[string]*link)}
 	r.log = filepath.Join(w.dir, r.name+".log")
 	var err error
 	if r.listen, err = freePort(ctx); err != nil {
@@ -237,12 +237,12 @@ func (w *world) newReplica(ctx context.Context, i int, binary, config string, br
 	return r, nil
 }
 
-func (w *world) newLink(ctx context.Context, target string, rewrite func([]byte) []byte) (*proxy, error) {
-	p, err := newProxy(ctx, target, rewrite)
+func (w *world) newLink(ctx context.Context, target string, rewrite func([]byte) []byte) (*link, error) {
+	l, err := newLink(ctx, target, rewrite)
 	if err == nil {
-		w.atClose(p.close)
+		w.atClose(l.close)
 	}
-	return p, err
+	return l, err
 }
 
 func (w *world) urls() []string {

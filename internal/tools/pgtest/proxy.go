@@ -2,25 +2,23 @@ package pgtest
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
 	"net/url"
 	"sync"
 	"testing"
+
+	"github.com/txsvc/txsvc/internal/tools/proxy"
 )
 
 // Proxy is between the store and PostgreSQL. It understands where a client's requests end (Sync, Query), counts them, and
 // breaks the network at a chosen one.
 type Proxy struct {
-	t        testing.TB
-	target   string
-	listener net.Listener
-	wg       sync.WaitGroup
+	*proxy.Proxy[*link]
+	t testing.TB
 
 	mu      sync.Mutex
-	conns   []net.Conn
 	syncs   int
 	action  Action
 	planned Action        // for Strike to take
@@ -44,87 +42,49 @@ const (
 	Hold             // the request stays under way until Release, and nothing else passes
 )
 
-// NewProxy returns a proxy that ends with the test.
+// NewProxy returns a proxy that Through starts.
 func NewProxy(t testing.TB) *Proxy {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Proxy{t: t, listener: listener, struck: make(chan struct{}), replied: make(chan struct{})}
-	t.Cleanup(p.Close)
-	return p
+	return &Proxy{t: t, struck: make(chan struct{}), replied: make(chan struct{})}
 }
 
-// Through starts the proxy and returns the URL that leads through it.
+// Through starts the proxy, which ends with the test, and returns the URL that leads through it.
 func (p *Proxy) Through(database string) string {
+	p.t.Helper()
 	u, err := url.Parse(database)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.target = u.Host
-	u.Host = p.listener.Addr().String()
-	p.wg.Go(p.accept)
-	return u.String()
-}
-
-// Lead makes new connections go to another server.
-func (p *Proxy) Lead(target string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.target = target
-}
-
-func (p *Proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		if p.refuse() {
-			_ = client.Close()
-			continue
-		}
-		p.mu.Lock()
-		target := p.target
-		p.mu.Unlock()
-		server, err := new(net.Dialer).DialContext(context.Background(), "tcp", target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns = append(p.conns, client, server)
-		p.mu.Unlock()
-		l := &link{proxy: p, client: client, server: server}
-		p.wg.Go(l.requests)
-		p.wg.Go(l.replies)
+	p.Proxy, err = proxy.New(p.t.Context(), u.Host, proxy.Hooks[*link]{
+		Open: func(client, server net.Conn) *link {
+			return &link{proxy: p, client: client, server: server, over: make(chan struct{})}
+		},
+		Admit: p.admits,
+	})
+	if err != nil {
+		p.t.Fatal(err)
 	}
+	p.t.Cleanup(p.Close)
+	u.Host = p.Addr()
+	return u.String()
 }
 
 // SetDown breaks all connections and refuses new ones, or ends that.
 func (p *Proxy) SetDown(down bool) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.down = down
+	p.mu.Unlock()
 	if down {
-		p.breakAll()
+		p.Cut()
 	}
 }
 
-func (p *Proxy) breakAll() {
-	for _, c := range p.conns {
-		_ = c.Close()
-	}
-}
-
-func (p *Proxy) refuse() bool {
+func (p *Proxy) admits() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.down {
 		p.refused++
 	}
-	return p.down
+	return !p.down
 }
 
 // Refusals counts the connections that were refused while the proxy was down.
@@ -132,15 +92,6 @@ func (p *Proxy) Refusals() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refused
-}
-
-// Close breaks all connections and ends the proxy.
-func (p *Proxy) Close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	p.breakAll()
-	p.mu.Unlock()
-	p.wg.Wait()
 }
 
 // Requests counts the requests so far.
@@ -153,11 +104,9 @@ func (p *Proxy) Requests() int {
 // Heal lets everything pass again; connections that were silent are closed on the client's side.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.silent = false
-	for i := 0; i < len(p.conns); i += 2 {
-		_ = p.conns[i].Close()
-	}
+	p.mu.Unlock()
+	p.Each(func(l *link) { _ = l.client.Close() })
 }
 
 // Release delivers the request that is under way, and returns when the server has answered it.
@@ -220,11 +169,31 @@ func (p *Proxy) isSilent() bool {
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
+	over           chan struct{} // closed when both sides are
+	cutOnce        sync.Once
 
 	mu    sync.Mutex
 	cut   bool // at the next reply
 	holds bool
 	kept  bool // the server does not learn that the client is gone
+}
+
+// Carry lets requests and replies through. A connection that both sides ended in silence is over when it is cut.
+func (l *link) Carry() {
+	var wg sync.WaitGroup
+	wg.Go(l.requests)
+	wg.Go(l.replies)
+	wg.Wait()
+	<-l.over
+}
+
+// Cut closes both sides.
+func (l *link) Cut() {
+	l.cutOnce.Do(func() {
+		_ = l.client.Close()
+		_ = l.server.Close()
+		close(l.over)
+	})
 }
 
 func (l *link) requests() {
@@ -254,7 +223,7 @@ func (l *link) requests() {
 func (l *link) pass(request []byte, act Action) bool {
 	switch act {
 	case CutBefore:
-		l.close()
+		l.Cut()
 		return false
 	case CutAfter:
 		l.mu.Lock()
@@ -302,13 +271,8 @@ func (l *link) replies() {
 		}
 	}
 	if !l.proxy.isSilent() {
-		l.close()
+		l.Cut()
 	}
-}
-
-func (l *link) close() {
-	_ = l.client.Close()
-	_ = l.server.Close()
 }
 
 // request is what a client sends until it waits for an answer.
