@@ -122,14 +122,7 @@ func TestGracefulStop(t *testing.T) {
 	s := e.start().ready()
 	release := e.hold("k")
 	defer release()
-	done := make(chan answer, 1)
-	go func() {
-		a, err := s.post("/v1/transactions", slow("tx-1", "k"))
-		if err != nil {
-			t.Error(err)
-		}
-		done <- a
-	}()
+	done := s.posting(slow("tx-1", "k"))
 	await.Success(t, 10*time.Second, func() error {
 		if s.metric(`txsvc_stage_seconds_count{kind="slow",stage="half"}`) < 1 {
 			return fmt.Errorf("no half message yet")

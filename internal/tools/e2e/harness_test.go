@@ -343,6 +343,19 @@ func order(id, shardKey string) string {
 		idField, shardKey, shardKey)
 }
 
+// posting sends one transaction, and returns a channel that gets its answer.
+func (s *service) posting(body string) <-chan answer {
+	done := make(chan answer, 1)
+	go func() {
+		a, err := s.post("/v1/transactions", body)
+		if err != nil {
+			s.t.Error(err)
+		}
+		done <- a
+	}()
+	return done
+}
+
 // post sends one request. Errors are those of the connection.
 func (s *service) post(path, body string) (answer, error) {
 	client := &http.Client{Timeout: 40 * time.Second}

@@ -109,14 +109,7 @@ func TestOverloaded(t *testing.T) {
 	s := e.start("TXSVC_MAX_IN_FLIGHT=1").ready()
 	release := e.hold("k")
 	defer release()
-	done := make(chan answer, 1)
-	go func() {
-		a, err := s.post("/v1/transactions", slow("tx-1", "k"))
-		if err != nil {
-			t.Error(err)
-		}
-		done <- a
-	}()
+	done := s.posting(slow("tx-1", "k"))
 	await.Success(t, 10*time.Second, func() error {
 		if s.metric(`txsvc_in_flight `) != 1 {
 			return fmt.Errorf("not in flight yet")
