@@ -3,7 +3,7 @@ SHELL := /bin/bash
 GOLANGCI_VERSION := v2.15.0
 GOVULNCHECK_VERSION := latest
 # Tests wait more than they compute, so that more of them run at once than there are cores. `make lint` vets.
-TEST_FLAGS ?= -race -shuffle=on -timeout 60m -p 3 -parallel 6 -vet=off
+TEST_FLAGS ?= -race -shuffle=on -timeout 60m -p 2 -parallel 4 -vet=off
 MODEL ?= -count 20000
 
 .DEFAULT_GOAL := help

@@ -73,7 +73,7 @@ kinds:
 		t.Errorf("check-config: got %s (%v), want what was used", out, err)
 	}
 	out, err = txsvc(t, nil, "route", "orders", "--key", "k", "--dir", dir, "--config", "../../config/dev.yaml")
-	if err != nil || !strings.Contains(out, "the kinds of ../config/dev.yaml, where it serves those of "+config) {
+	if err != nil || !strings.Contains(out, "the kinds of ../../config/dev.yaml, where it serves those of "+config) {
 		t.Errorf("route with another file: got %s (%v), want that it says so", out, err)
 	}
 	write(strings.Replace(kinds, "java_hash", "hash", 1))

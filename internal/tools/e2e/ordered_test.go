@@ -350,7 +350,7 @@ func TestOrderOutages(t *testing.T) {
 			replicas := e.replicas(3)
 			created := load(t, replicas, []string{"half", "outbox", "fallback"}, 5, 100)
 			done := make(chan int)
-			go func() { done <- load(t, replicas, []string{"half", "outbox", "fallback"}, 5, 600) }()
+			go func() { done <- load(t, replicas, []string{"half", "outbox", "fallback"}, 5, 300) }()
 			outage(t, stack)
 			created += <-done
 			replicas[0].ready()

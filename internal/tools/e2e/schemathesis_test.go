@@ -27,7 +27,7 @@ kinds:
 `, e.topic))
 	s := e.start().ready()
 	out, err := exec.CommandContext(t.Context(), "schemathesis", "run", s.url+"/openapi.yaml", "--url", s.url, "--checks", "all",
-		"--exclude-checks", "positive_data_acceptance", "--phases", "examples,coverage,fuzzing", "--max-examples", "25",
+		"--exclude-checks", "positive_data_acceptance", "--phases", "examples,coverage,fuzzing", "--max-examples", "10",
 		"--seed", "4711", "--no-color", "--max-time", "40").CombinedOutput()
 	if err != nil {
 		t.Errorf("schemathesis: %v\n%s", err, tail(string(out), 8000))

@@ -28,7 +28,7 @@ func TestShort(t *testing.T) {
 		}
 	}
 	o := Options{ // a seed with which the lanes are well filled
-		Seed: 33, PerFault: 1, Faults: names, Round: time.Hour, Rate: 40, Concurrency: 96, Race: true, Dir: dir,
+		Seed: 33, PerFault: 1, Faults: names, Round: time.Hour, Rate: 25, Concurrency: 96, Race: true, Dir: dir,
 		Log: slog.New(slog.NewTextHandler(logTo{t}, nil)),
 	}
 	result, err := Run(t.Context(), o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,19 +15,23 @@ import (
 
 // lendable is a stack that tests may break, one after the other.
 type lendable struct {
+	options string
 	stack   *devstack.Stack
 	release func()
 }
 
-// lent has the stacks that no test has now, by their options. They end with the test binary.
+// idleMost is how many stacks wait to be lent again. Each costs a tenth of a core while it waits.
+const idleMost = 3
+
+// lent has the stacks that no test has now, the one that waits longest first. They end with the test binary.
 var lent struct {
 	sync.Mutex
-	free map[string][]lendable
+	free []lendable
 }
 
 // Lent lends a stack to one test, which may stop, kill and pause its processes, and returns it with the URL of a migrated
-// database of the test's own there. Afterwards the stack is healed, and lent to the next test with the same options: a new
-// stack costs ten times the CPU. After a test that failed, it is not lent again.
+// database of the test's own there. Afterwards the stack is healed, and lent to the next test with the same options, because a
+// new stack costs ten times the CPU. After a test that failed, it is not lent again.
 func Lent(tb testing.TB, o devstack.Options) (s *devstack.Stack, databaseURL string) {
 	tb.Helper()
 	key := fmt.Sprint(o.Brokers, o.Slaves, o.BrokerConfig, o.PostgresConfig)
@@ -34,12 +39,11 @@ func Lent(tb testing.TB, o devstack.Options) (s *devstack.Stack, databaseURL str
 	name := newName("test_")
 	tb.Cleanup(func() {
 		if !tb.Failed() && l.whole(name) {
-			lent.Lock()
-			defer lent.Unlock()
-			lent.free[key] = append(lent.free[key], l)
-			return
+			l = giveBack(l)
 		}
-		l.release()
+		if l.release != nil {
+			l.release()
+		}
 	})
 	exec(tb, tb.Context(), l.stack.DatabaseURL(), "create database "+name+" template template0")
 	u, err := url.Parse(l.stack.DatabaseURL())
@@ -53,17 +57,15 @@ func Lent(tb testing.TB, o devstack.Options) (s *devstack.Stack, databaseURL str
 	return l.stack, u.String()
 }
 
-func takeLent(tb testing.TB, key string, o devstack.Options) lendable {
+func takeLent(tb testing.TB, options string, o devstack.Options) lendable {
 	tb.Helper()
 	lent.Lock()
-	if free := lent.free[key]; len(free) > 0 {
-		l := free[len(free)-1]
-		lent.free[key] = free[:len(free)-1]
-		lent.Unlock()
+	i := slices.IndexFunc(lent.free, func(l lendable) bool { return l.options == options })
+	if i >= 0 {
+		defer lent.Unlock()
+		l := lent.free[i]
+		lent.free = slices.Delete(lent.free, i, i+1)
 		return l
-	}
-	if lent.free == nil {
-		lent.free = make(map[string][]lendable)
 	}
 	lent.Unlock()
 	ctx, cancel := context.WithTimeout(tb.Context(), startLimit)
@@ -72,7 +74,18 @@ func takeLent(tb testing.TB, key string, o devstack.Options) lendable {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return lendable{s, release}
+	return lendable{options, s, release}
+}
+
+// giveBack lets the stack be lent again, and returns the one that has waited longest when too many wait, or none.
+func giveBack(l lendable) (surplus lendable) {
+	lent.Lock()
+	defer lent.Unlock()
+	lent.free = append(lent.free, l)
+	if len(lent.free) > idleMost {
+		surplus, lent.free = lent.free[0], slices.Delete(lent.free, 0, 1)
+	}
+	return surplus
 }
 
 // whole heals the stack, removes the test's database, and tells whether the stack can be lent again.
@@ -83,9 +96,7 @@ func (l lendable) whole(database string) bool {
 }
 
 func releaseLent() {
-	for _, free := range lent.free {
-		for _, l := range free {
-			l.release()
-		}
+	for _, l := range lent.free {
+		l.release()
 	}
 }
