@@ -35,7 +35,7 @@ func txsvc(t *testing.T, env []string, args ...string) (string, error) {
 
 func TestSettingsAreRefused(t *testing.T) {
 	t.Parallel()
-	good := []string{"TXSVC_DATABASE_URL=postgres://x@127.0.0.1:1/x", "TXSVC_NAMESERVERS=127.0.0.1:1", "TXSVC_CONFIG=../config/dev.yaml"}
+	good := []string{"TXSVC_DATABASE_URL=postgres://x@127.0.0.1:1/x", "TXSVC_NAMESERVERS=127.0.0.1:1", "TXSVC_CONFIG=../../config/dev.yaml"}
 	for name, tc := range map[string]struct {
 		env  []string
 		want string
