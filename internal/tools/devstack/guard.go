@@ -92,7 +92,7 @@ func launch(sp spec, lock *os.File) (*running, error) {
 	cmd.Dir, cmd.Env = sp.dir, sp.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = read, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: sp.owner.credential()}
-	if err := cmd.Start(); err != nil {
+	if err := withTimerSlack(sp.timerSlack, cmd.Start); err != nil {
 		return nil, err
 	}
 	g, err := newGuard(cmd.Process.Pid, sp.orderly, sp.immediate, lock)

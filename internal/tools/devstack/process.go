@@ -27,6 +27,8 @@ type spec struct {
 	immediate syscall.Signal
 	tree      bool // pause and kill its child processes too
 
+	timerSlack time.Duration // see Options.TimerSlack
+
 	prepare func() error // before each launch; nil is nothing
 	// ready returns nil once the process serves. After an error it is called again until the process or the start's
 	// context has ended.

@@ -88,7 +88,7 @@ func rocketmqSpec(s *Stack, name, main string, heap []string, config map[string]
 		args: javaCommandLine(s.install.java, s.install.classpath, home,
 			append(heap, s.opts.JavaOptions...), main, "-c", conf),
 		prepare: func() error { return errors.Join(freshHome(home), writeProperties(conf, config)) },
-		orderly: syscall.SIGTERM, immediate: syscall.SIGKILL,
+		orderly: syscall.SIGTERM, immediate: syscall.SIGKILL, timerSlack: s.opts.TimerSlack,
 	}
 }
 

@@ -143,7 +143,7 @@ func StartTemporary(ctx context.Context, o devstack.Options) (s *devstack.Stack,
 	if o.JavaOptions == nil {
 		o.JavaOptions = []string{"-XX:TieredStopAtLevel=1"}
 	}
-	o.ClassArchive = true
+	o.ClassArchive, o.TimerSlack = true, timerSlack
 	s, err = devstack.Start(ctx, o)
 	if err != nil {
 		remove()
@@ -151,6 +151,9 @@ func StartTemporary(ctx context.Context, o devstack.Options) (s *devstack.Stack,
 	}
 	return s, func() { s.Kill(); remove() }, nil
 }
+
+// timerSlack lets the brokers of tests, most of which are idle, leave the CPU to those that are not.
+const timerSlack = 10 * time.Millisecond
 
 // Private starts a stack for one test, which may break it; it ends with the test.
 func Private(tb testing.TB, o devstack.Options) *devstack.Stack {
