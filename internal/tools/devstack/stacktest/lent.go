@@ -83,7 +83,8 @@ func giveBack(l lendable) (surplus lendable) {
 	defer lent.Unlock()
 	lent.free = append(lent.free, l)
 	if len(lent.free) > idleMost {
-		surplus, lent.free = lent.free[0], slices.Delete(lent.free, 0, 1)
+		surplus = lent.free[0]
+		lent.free = slices.Delete(lent.free, 0, 1)
 	}
 	return surplus
 }
