@@ -40,7 +40,7 @@ func TestBusyBrokerIsWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &busyBroker{refuse: tc.refuse, err: tc.err}
-			s := &Service{config: DefaultConfig(), broker: b}
+			s := &Service{config: Config{Timing: DefaultTiming()}, broker: b}
 			err := s.sendHalf(t.Context(), &Attempt{Kind: &Kind{}}, time.Now().Add(time.Minute))
 			if (err == nil) != tc.ok || len(b.sent) != tc.attempts {
 				t.Errorf("got %d attempts, error %v; want %d, success %t", len(b.sent), err, tc.attempts, tc.ok)

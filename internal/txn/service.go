@@ -16,9 +16,6 @@ type Config struct {
 	Reached func(point string)
 }
 
-// DefaultConfig returns the limits used when nothing is configured.
-func DefaultConfig() Config { return Config{MaxInFlight: 1024, Timing: DefaultTiming()} }
-
 // Service runs transactions. It is safe for concurrent use.
 type Service struct {
 	config     Config

@@ -86,8 +86,7 @@ func (m *model) start() *process {
 		Decisions: with.store, Halves: with.store, Outbox: with.store, Lines: with.store, Waiting: with.store, Pending: with.store, Rows: with.store,
 		Broker: with.broker, Probes: with.broker, Copies: with.broker, Queues: routing, Evidence: with.evidence,
 	}, m.timing, metrics(), unregistered{}, log)
-	config := txn.DefaultConfig()
-	config.Timing = m.timing
+	config := txn.Config{MaxInFlight: 1024, Timing: m.timing}
 	p.service = txn.NewService(config, m.kinds, routing, with.broker, with.store, p.deliveries, metrics(), log)
 	client.Checkback = func(message txn.Message, h txn.Half) { p.deliveries.Checkback(context.Background(), message, h) }
 	ctx, cancel := context.WithCancel(context.Background())
