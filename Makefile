@@ -36,9 +36,9 @@ lint: ## gofmt, and golangci-lint, which vets, too
 generate: ## make generated files anew
 	go generate ./...
 
-bench: ## benchmark the service beside the same inserts without messages, in turns, with wrk (see README.md)
+bench: ## measure the service beside handlers without messages, in turns (see docs/benchmark.md); BENCH="-only plain,sql" measures less
 	go build -o bin/bench ./internal/tools/bench
-	@exec bin/bench
+	@exec bin/bench $(BENCH)
 
 vuln: ## check dependencies for known vulnerabilities (needs the Internet)
 	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...
