@@ -1,11 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/txsvc/txsvc/internal/tools/bench/handlers"
 	"github.com/txsvc/txsvc/internal/tools/verify"
 )
 
@@ -21,8 +21,9 @@ type contender struct {
 	kind       string // of the service; empty: another program
 	ordered    bool
 
+	build func(ctx context.Context) error // what the contender needs beside the service; nil: nothing
 	// start returns the command that serves on an address.
-	start func(address string) command
+	start func(address string) (command, error)
 	// stays: the process runs from its first turn to the end, because it gets faster for as long as a minute.
 	stays   bool
 	warm    time.Duration // least warm-up of its first turn
@@ -76,9 +77,9 @@ func (c *contender) appendRequest(b, scratch []byte, n int) (request, body []byt
 
 // contenders are all contenders, in the order of tables and charts.
 func (b *bench) contenders() []*contender {
-	handler := func(name string) func(string) command {
-		return func(address string) command {
-			return command{args: []string{b.self, "-handler", name, "-listen", address}, env: []string{"TXSVC_DATABASE_URL=" + b.databaseURL}}
+	handler := func(name string) func(string) (command, error) {
+		return func(address string) (command, error) {
+			return command{args: []string{b.handler, name}, env: []string{"LISTEN=" + address, "TXSVC_DATABASE_URL=" + b.databaseURL}}, nil
 		}
 	}
 	note := func(name, path, does string) *contender {
@@ -88,10 +89,10 @@ func (b *bench) contenders() []*contender {
 		}
 	}
 	plain := note("plain", "/v1/notes", "handler without messages: net/http, encoding/json, two inserts pipelined")
-	plain.topic, plain.kind, plain.start = "", "", handler(handlers.Plain)
+	plain.topic, plain.kind, plain.start = "", "", handler("plain")
 	strict := &contender{
 		name: "strict", does: "handler without messages that decodes an order strictly, and inserts it with its items", path: "/v1/orders",
-		body: appendOrder, keys: defaultKeys, table: "bench_strict.orders", start: handler(handlers.Strict),
+		body: appendOrder, keys: defaultKeys, table: "bench_strict.orders", start: handler("strict"),
 	}
 	sql := note("sql", "/v1/notes", "txsvc: one SQL statement with returning, half message")
 	goKind := &contender{
@@ -103,16 +104,16 @@ func (b *bench) contenders() []*contender {
 	outbox := note("outbox", "/v1/outbox", "txsvc: as sql, without a half message: sent after the commit")
 	library := note("library", "/v1/library", "txsvc: as sql, half messages through rocketmq-client-go")
 	library.start = b.service("library")
-	return []*contender{plain, strict, sql, goKind, ordered, outbox, library}
+	return []*contender{plain, strict, sql, goKind, ordered, outbox, library, b.javaProducer(), b.riverInsert()}
 }
 
 // service starts the service with a transport of half messages.
-func (b *bench) service(transport string) func(address string) command {
-	return func(address string) command {
+func (b *bench) service(transport string) func(address string) (command, error) {
+	return func(address string) (command, error) {
 		return command{args: []string{b.txsvc, "serve"}, env: []string{
 			"TXSVC_LISTEN=" + address, "TXSVC_DATABASE_URL=" + b.databaseURL, "TXSVC_NAMESERVERS=" + b.nameserver,
 			"TXSVC_ROCKETMQ_TRANSPORT=" + transport, "TXSVC_CONFIG=" + b.kinds, "TXSVC_LOG_LEVEL=" + logLevel, "TXSVC_DRAIN_DELAY=0s",
-		}}
+		}}, nil
 	}
 }
 

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/txsvc/txsvc/internal/tools/bench/handlers"
 )
 
 func main() {
@@ -46,13 +44,12 @@ type options struct {
 
 func measure(ctx context.Context, args []string) error {
 	var o options
-	var handler, listen string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.Only, "only", "", "names of contenders, with commas between; default: all")
 	flags.IntVar(&o.Rounds, "rounds", 5, "rounds of the closed loop, each of all contenders in turn")
 	flags.DurationVar(&o.Duration, "duration", 5*time.Second, "of one measurement")
 	flags.DurationVar(&o.Warm, "warm", 2*time.Second, "load before each measurement")
-	flags.DurationVar(&o.Cold, "cold", 5*time.Second, "load before the first measurement, which does not count; Java's contender gets a minute")
+	flags.DurationVar(&o.Cold, "cold", 5*time.Second, "least load before the first measurement, which does not count; 0: all measurements count")
 	flags.IntVar(&o.Connections, "connections", 32, "of the closed loop; the open loop uses up to 4 times as many")
 	flags.StringVar(&o.Rates, "rates", "0.25,0.5,0.75", "rates of the open loop, as parts of what each contender reached in the closed loop; empty: no open loop")
 	flags.IntVar(&o.OpenRounds, "open-rounds", 3, "rounds of the open loop, for each rate")
@@ -61,13 +58,8 @@ func measure(ctx context.Context, args []string) error {
 	flags.StringVar(&o.JSON, "json", "", "file for the results as JSON")
 	flags.StringVar(&o.SVG, "svg", "", "file for the results as a chart")
 	flags.StringVar(&o.Root, "root", ".", "of this repository, for the programs that are built")
-	flags.StringVar(&handler, "handler", "", "internal: serve this handler, and measure nothing")
-	flags.StringVar(&listen, "listen", "", "internal: where")
 	if err := flags.Parse(args); err != nil {
 		return err
-	}
-	if handler != "" {
-		return handlers.Serve(ctx, handler, listen, os.Getenv("TXSVC_DATABASE_URL"))
 	}
 	r, err := run(ctx, o)
 	if err != nil {

@@ -32,11 +32,14 @@ func (b *bench) serve(ctx context.Context, c *contender) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	command, err := c.start(address)
+	if err != nil {
+		return nil, err
+	}
 	log, err := os.OpenFile(filepath.Join(b.dir, c.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // in a directory of ours
 	if err != nil {
 		return nil, fmt.Errorf("the log of %s: %w", c.name, err)
 	}
-	command := c.start(address)
 	p := &process{cmd: exec.CommandContext(context.WithoutCancel(ctx), command.args[0], command.args[1:]...), address: address, log: log, ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(os.Environ(), command.env...), log, log
 	p.cmd.SysProcAttr = endWithParent()

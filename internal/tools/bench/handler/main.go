@@ -1,5 +1,6 @@
-// Package handlers has what people would write by hand, without messages: the handlers beside which the service is measured.
-package handlers
+// Command handler serves what people would write by hand, without messages: the handlers beside which the service is measured. Its
+// argument is the name of one; LISTEN and TXSVC_DATABASE_URL are its settings.
+package main
 
 import (
 	"context"
@@ -8,6 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,29 +22,41 @@ import (
 	"github.com/txsvc/txsvc/internal/orders"
 )
 
-// Connections is the size of a handler's pool, which is the service's default, too.
-const Connections = 32
+// connections is the size of a handler's pool, which is the service's default, too.
+const connections = 32
 
-// The names of the handlers.
-const (
-	// Plain decodes with encoding/json, and makes two inserts between BEGIN and COMMIT, pipelined: a row that keeps the request, and
-	// the note itself.
-	Plain = "plain"
-	// Strict decodes an order as strictly as the service's handler, and makes the inserts of that handler, in tables of its own (the
-	// schema bench_strict).
-	Strict = "strict"
-)
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := serve(ctx, os.Args[1:], os.Getenv("LISTEN"), os.Getenv("TXSVC_DATABASE_URL"))
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "handler:", err)
+		os.Exit(1)
+	}
+}
 
-// Serve serves the handler with that name until ctx ends.
-func Serve(ctx context.Context, name, address, databaseURL string) error {
+// route is a handler's path, and the schema that its tables are found in first.
+type route struct {
+	path, schema string
+	handle       func(*pgxpool.Pool) http.HandlerFunc
+}
+
+var routes = map[string]route{
+	"plain":  {"POST /v1/notes", "bench", plain},
+	"strict": {"POST /v1/orders", "bench_strict", strict},
+}
+
+// serve serves a handler until ctx ends.
+func serve(ctx context.Context, args []string, address, databaseURL string) error {
+	if len(args) != 1 || routes[args[0]].handle == nil {
+		return fmt.Errorf("got the arguments %q, want plain or strict", args)
+	}
+	handler := routes[args[0]]
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
 		return fmt.Errorf("the database's URL: %w", err)
 	}
-	config.MaxConns = Connections
-	if name == Strict {
-		config.ConnConfig.RuntimeParams["search_path"] = "bench_strict"
-	}
+	config.MaxConns, config.ConnConfig.RuntimeParams["search_path"] = connections, handler.schema
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("preparing the pool: %w", err)
@@ -52,14 +68,7 @@ func Serve(ctx context.Context, name, address, databaseURL string) error {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	switch name {
-	case Plain:
-		mux.HandleFunc("POST /v1/notes", plain(pool))
-	case Strict:
-		mux.HandleFunc("POST /v1/orders", strict(pool))
-	default:
-		return fmt.Errorf("no handler has the name %q", name)
-	}
+	mux.HandleFunc(handler.path, handler.handle(pool))
 	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
@@ -76,10 +85,12 @@ type request struct {
 }
 
 const (
-	insertTx   = `insert into bench.plain_tx (id, shard_key, body) values ($1, $2, $3)`
-	insertNote = `insert into bench.plain_notes (id, shard_key, n) values ($1, $2, ($3::jsonb->>'n')::int)`
+	insertTx   = `insert into plain_tx (id, shard_key, body) values ($1, $2, $3)`
+	insertNote = `insert into plain_notes (id, shard_key, n) values ($1, $2, ($3::jsonb->>'n')::int)`
 )
 
+// plain decodes with encoding/json, and makes two inserts between BEGIN and COMMIT, pipelined: a row that keeps the request, and the
+// note itself.
 func plain(pool *pgxpool.Pool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -108,6 +119,7 @@ func plain(pool *pgxpool.Pool) http.HandlerFunc {
 	}
 }
 
+// strict decodes an order as strictly as the service's handler, and makes the inserts of that handler.
 func strict(pool *pgxpool.Pool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		result, err := insertOrder(r, pool)
