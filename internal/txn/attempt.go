@@ -28,7 +28,7 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 		return nil, err
 	}
 	r.SelectorArg, r.LocalArg = presentJSON(r.SelectorArg), presentJSON(r.LocalArg)
-	request := &submission{kind: kind, Request: r, fingerprint: said.fingerprint(kind)}
+	request := &submission{kind: kind, Request: r, fingerprint: said.fingerprint(kind), metrics: known.metrics}
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -40,9 +40,9 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 	start := time.Now()
 	request.by = known.budget.from(start)
 	t, err := s.submitOnce(ctx, request)
-	s.metrics.observe(kind.Name, "total", start)
-	if outcome := outcomeLabel(t, err); outcome != "" {
-		s.metrics.Transactions.WithLabelValues(kind.Name, outcome).Inc()
+	observe(request.metrics.total, start)
+	if counter, ok := request.metrics.outcomes[outcomeLabel(t, err)]; ok {
+		counter.Inc()
 	}
 	return t, err
 }
@@ -53,6 +53,7 @@ type submission struct {
 	kind        *Kind
 	fingerprint Fingerprint
 	by          stages
+	metrics     *kindMetrics
 }
 
 // submitOnce lets one request per id through at a time. Those that come meanwhile follow it, and share its answer.
@@ -130,7 +131,7 @@ func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, err
 	if err != nil {
 		return nil, err
 	}
-	routed := s.metrics.observe(r.kind.Name, "route", start)
+	routed := observe(r.metrics.route, start)
 
 	// Half: from here on a client that hangs up ends nothing, because a half message that was sent cannot be taken
 	// back.
@@ -139,16 +140,16 @@ func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, err
 	if err := s.prepare(ctx, a, writable, r.by.half); err != nil {
 		return nil, err
 	}
-	stored := s.metrics.observe(r.kind.Name, "half", routed)
+	stored := observe(r.metrics.half, routed)
 	s.reached("half-sent")
 
 	// Local: the row is written with the business change, or neither is.
 	outcome := s.store.Run(ctx, a)
-	ran := s.metrics.observe(r.kind.Name, "local", stored)
+	ran := observe(r.metrics.local, stored)
 
 	// Finish: the half message is ended and the client answered, both by the row.
 	t, err := s.finish(ctx, a, outcome, r.by.end)
-	s.metrics.observe(r.kind.Name, "end", ran)
+	observe(r.metrics.end, ran)
 	return t, err
 }
 

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,22 @@ type Metrics struct {
 	DuplicatesSuspected prometheus.Counter
 	InFlight            prometheus.Gauge
 	InFlightLimit       prometheus.Gauge
+
+	// Series that were looked up before, because a lookup by labels costs more than the count.
+	delivered map[string]prometheus.Counter // of Deliveries, by path; never changed
+	mu        sync.Mutex
+	queues    map[topicQueue]prometheus.Counter // of QueueMessages
+}
+
+type topicQueue struct {
+	topic string
+	queue Queue
+}
+
+// kindMetrics are the series of one kind that each request needs.
+type kindMetrics struct {
+	route, half, local, end, total prometheus.Observer
+	outcomes                       map[string]prometheus.Counter
 }
 
 // NewMetrics registers the instruments.
@@ -53,31 +70,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		InFlightLimit: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "txsvc_in_flight_limit", Help: "Transactions that are worked on at once at most; more are refused as overloaded.",
 		}),
+		delivered: make(map[string]prometheus.Counter), queues: make(map[topicQueue]prometheus.Counter),
 	}
 	reg.MustRegister(m.Stage, m.DuplicatesSuspected, m.InFlight, m.InFlightLimit)
-	return m
-}
-
-// outcomes are the values of the label outcome.
-var outcomes = []string{"committed", "rolled_back", "rejected", "unknown", "failed", "replayed"}
-
-// expect makes all series of the kinds at the start, because rate() does not see the first event of a series that did
-// not exist before.
-func (m *Metrics) expect(kinds []*Kind) {
-	for _, kind := range kinds {
-		for _, outcome := range outcomes {
-			m.Transactions.WithLabelValues(kind.Name, outcome)
-		}
-		for _, stage := range []string{"route", "half", "local", "end", "total"} {
-			m.Stage.WithLabelValues(kind.Name, stage)
-		}
-		for _, answer := range []string{"commit", "rollback", "unknown"} {
-			m.Checkbacks.WithLabelValues(kind.Name, answer)
-		}
-		if kind.Fallback == FallbackOutbox {
-			m.Fallbacks.WithLabelValues(kind.Name)
-		}
-	}
+	// All series exist from the start; see expect.
 	m.Checkbacks.WithLabelValues("", "foreign") // of no kind here
 	for path, results := range map[string][]string{
 		"half": {"delivered", "unconfirmed"}, "checkback": deliveryResults, "resolver": deliveryResults, "relay": deliveryResults,
@@ -85,7 +81,32 @@ func (m *Metrics) expect(kinds []*Kind) {
 		for _, result := range results {
 			m.Deliveries.WithLabelValues(path, result)
 		}
+		m.delivered[path] = m.Deliveries.WithLabelValues(path, "delivered")
 	}
+	return m
+}
+
+// outcomes are the values of the label outcome.
+var outcomes = []string{"committed", "rolled_back", "rejected", "unknown", "failed", "replayed"}
+
+// expect makes all series of a kind at the start, because rate() does not see the first event of a series that did not
+// exist before. It returns those that each request needs.
+func (m *Metrics) expect(kind *Kind) *kindMetrics {
+	stage := func(name string) prometheus.Observer { return m.Stage.WithLabelValues(kind.Name, name) }
+	k := &kindMetrics{
+		route: stage("route"), half: stage("half"), local: stage("local"), end: stage("end"), total: stage("total"),
+		outcomes: make(map[string]prometheus.Counter, len(outcomes)),
+	}
+	for _, outcome := range outcomes {
+		k.outcomes[outcome] = m.Transactions.WithLabelValues(kind.Name, outcome)
+	}
+	for _, answer := range []string{"commit", "rollback", "unknown"} {
+		m.Checkbacks.WithLabelValues(kind.Name, answer)
+	}
+	if kind.Fallback == FallbackOutbox {
+		m.Fallbacks.WithLabelValues(kind.Name)
+	}
+	return k
 }
 
 // outcomeLabel is empty for a mistake of the client, because no transaction was tried.
@@ -108,19 +129,27 @@ func outcomeLabel(t *Transaction, err error) string {
 
 var deliveryResults = []string{"delivered", "found", "rerouted", "unconfirmed", "failed"}
 
-func (m *Metrics) observe(kind, stage string, since time.Time) time.Time {
+// observe notes how long a stage took that began at since, and returns its end.
+func observe(stage prometheus.Observer, since time.Time) time.Time {
 	now := time.Now()
-	m.Stage.WithLabelValues(kind, stage).Observe(now.Sub(since).Seconds())
+	stage.Observe(now.Sub(since).Seconds())
 	return now
 }
 
 // Delivered counts a message that the broker confirmed to be visible.
 func (m *Metrics) Delivered(path, topic string, q Queue) {
-	m.Deliveries.WithLabelValues(path, "delivered").Inc()
+	m.delivered[path].Inc()
 	m.QueueMessage(topic, q)
 }
 
 // QueueMessage counts a message that is known to be visible in the queue.
 func (m *Metrics) QueueMessage(topic string, q Queue) {
-	m.QueueMessages.WithLabelValues(topic, q.Broker, strconv.Itoa(q.ID)).Inc()
+	m.mu.Lock()
+	counter, ok := m.queues[topicQueue{topic, q}]
+	if !ok {
+		counter = m.QueueMessages.WithLabelValues(topic, q.Broker, strconv.Itoa(q.ID))
+		m.queues[topicQueue{topic, q}] = counter
+	}
+	m.mu.Unlock()
+	counter.Inc()
 }

@@ -34,8 +34,9 @@ type Service struct {
 
 // boundedKind is a kind with the time that its requests have.
 type boundedKind struct {
-	kind   *Kind
-	budget Budget
+	kind    *Kind
+	budget  Budget
+	metrics *kindMetrics
 }
 
 // NewService returns a Service for the given kinds.
@@ -46,9 +47,8 @@ func NewService(config Config, kinds []*Kind, routing Routing, broker Broker, st
 		slots: make(chan struct{}, config.MaxInFlight),
 	}
 	for _, kind := range kinds {
-		s.kinds[kind.Name] = boundedKind{kind, config.Timing.Budget(kind)}
+		s.kinds[kind.Name] = boundedKind{kind, config.Timing.Budget(kind), metrics.expect(kind)}
 	}
-	metrics.expect(kinds)
 	metrics.InFlightLimit.Set(float64(config.MaxInFlight))
 	return s
 }
