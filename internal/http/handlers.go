@@ -57,7 +57,8 @@ func (a *api) submit(name string) handler {
 		if err != nil {
 			return err
 		}
-		return writeSubmitted(w, t)
+		writeSubmitted(w, t)
+		return nil
 	}
 }
 
@@ -140,7 +141,8 @@ func (a *api) get(w http.ResponseWriter, r *http.Request) error {
 	if err := share.growByResult(len(t.Result)); err != nil {
 		return err
 	}
-	return writeTransaction(w, http.StatusOK, t)
+	writeTransaction(w, http.StatusOK, t)
+	return nil
 }
 
 func (a *api) redeliver(w http.ResponseWriter, r *http.Request) error {
@@ -152,7 +154,8 @@ func (a *api) redeliver(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeTransaction(w, http.StatusAccepted, t)
+	writeTransaction(w, http.StatusAccepted, t)
+	return nil
 }
 
 // pathID returns the id in the path.
