@@ -7,7 +7,7 @@ TEST_FLAGS ?= -race -shuffle=on -timeout 60m -p 2 -parallel 4 -vet=off
 MODEL ?= -count 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test model faults lint generate bench vuln tools
+.PHONY: help run test model faults lint generate bench bench-quick vuln tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s $$'\t'
@@ -38,7 +38,11 @@ generate: ## make generated files anew
 
 bench: ## measure the service beside handlers without messages, in turns (see docs/benchmark.md); BENCH="-only plain,sql" measures less
 	go build -o bin/bench ./internal/tools/bench
-	@exec bin/bench $(BENCH)
+	@exec bin/bench -json bin/bench.json -svg bin/bench.svg $(BENCH)
+
+bench-quick: ## the same in three minutes, with fewer contenders and shorter turns
+	go build -o bin/bench ./internal/tools/bench
+	@exec bin/bench -only plain,sql,go,ordered,outbox -rounds 3 -duration 2s -warm 1s -cold 3s -rates 0.5 -open-rounds 1 -linger 5s $(BENCH)
 
 vuln: ## check dependencies for known vulnerabilities (needs the Internet)
 	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...

@@ -144,7 +144,7 @@ func (b *bench) build(ctx context.Context, dir, binary, program string) error {
 func (b *bench) startStack(ctx context.Context) (err error) {
 	b.stack, err = devstack.Start(ctx, devstack.Options{
 		Dir: filepath.Join(b.dir, "stack"), Progress: func(step string) { say("%s", step) },
-		PostgresConfig: postgresConfig, JavaOptions: javaOptions,
+		PostgresConfig: postgresConfig, JavaOptions: javaOptions, ClassArchive: true,
 	})
 	if err != nil {
 		return err

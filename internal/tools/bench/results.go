@@ -133,6 +133,11 @@ func (r *results) write(out io.Writer) error {
 			return fmt.Errorf("writing the results: %w", err)
 		}
 	}
+	if r.Options.SVG != "" {
+		if err := os.WriteFile(r.Options.SVG, []byte(r.chart()), 0o644); err != nil { //nolint:gosec // for everybody
+			return fmt.Errorf("writing the chart: %w", err)
+		}
+	}
 	_, err := io.WriteString(out, r.text())
 	return err
 }

@@ -82,11 +82,10 @@ func (b *bench) measure(ctx context.Context, c *contender, p *process, rate floa
 		return t, err
 	}
 	c.answered += len(result.Samples)
-	t, err = b.evaluate(c, result, &span)
+	t, err = b.evaluate(c, rate, result, &span)
 	if err != nil {
 		return t, err
 	}
-	t.Rate = rate
 	if err := kept.each(b.audit.Answered); err != nil {
 		return t, err
 	}
@@ -97,17 +96,21 @@ func (b *bench) measure(ctx context.Context, c *contender, p *process, rate floa
 	return t, err
 }
 
-func (b *bench) evaluate(c *contender, result *load.Result, s *span) (t turn, err error) {
+func (b *bench) evaluate(c *contender, rate float64, result *load.Result, s *span) (t turn, err error) {
 	w := result.Between(s.begin.at, s.end.at)
 	if w.Count == 0 {
 		return t, fmt.Errorf("no request was answered well: %v", result.Reasons)
+	}
+	latency := w
+	if rate > 0 {
+		latency = result.DueBetween(s.begin.at, s.end.at)
 	}
 	us := func(of func(*use) time.Duration) float64 {
 		return float64((of(&s.end) - of(&s.begin)).Microseconds()) / float64(w.Count)
 	}
 	t = turn{
-		Seconds: w.Elapsed.Seconds(), PerSecond: w.PerSecond(),
-		P50: milliseconds(w.Quantile(.5)), P99: milliseconds(w.Quantile(.99)), P999: milliseconds(w.Quantile(.999)),
+		Rate: rate, Seconds: w.Elapsed.Seconds(), PerSecond: w.PerSecond(),
+		P50: milliseconds(latency.Quantile(.5)), P99: milliseconds(latency.Quantile(.99)), P999: milliseconds(latency.Quantile(.999)),
 		Service: us(func(u *use) time.Duration { return u.service }), Postgres: us(func(u *use) time.Duration { return u.postgres }),
 		Broker: us(func(u *use) time.Duration { return u.broker }), Generator: us(func(u *use) time.Duration { return u.generator }),
 		WAL: float64(s.end.wal-s.begin.wal) / float64(w.Count), Errors: result.Failed, FirstErrors: result.Reasons,

@@ -1,13 +1,14 @@
 // Package load posts HTTP requests as fast as a server answers them (closed loop), or at a fixed rate (open loop), and measures
 // when each is answered. One thread serves all connections with epoll, so that the generator costs little beside the server
-// that it shares a machine with: about 6 µs per request. It knows as much of HTTP/1.1 as servers of a benchmark need:
+// that it shares a machine with: about 6 µs per request on a quiet machine, as wrk. It knows as much of HTTP/1.1 as servers of a benchmark need:
 // persistent connections, and answers with a Content-Length.
 //
 // # Coordinated omission
 //
 // In an open loop, requests are due at times that do not depend on answers, and a request's latency counts from the time at
 // which it was due. A request that finds no free connection waits for one, and the wait counts. So a server that stands still
-// for a second shows in the latency of all requests that were due in that second.
+// for a second shows in the latency of all requests that were due in that second. What was due before the end of the load is sent
+// after it, for 10 s at most.
 package load
 
 import (
@@ -52,10 +53,19 @@ type Window struct {
 
 // Between returns the answers that came between two times.
 func (r *Result) Between(from, to time.Time) Window {
+	return r.window(from, to, func(s Sample) int64 { return int64(s.At) })
+}
+
+// DueBetween returns the answers to requests that were due between two times, whenever they came.
+func (r *Result) DueBetween(from, to time.Time) Window {
+	return r.window(from, to, func(s Sample) int64 { return int64(s.At) - int64(s.Latency) })
+}
+
+func (r *Result) window(from, to time.Time, when func(Sample) int64) Window {
 	first, last := from.Sub(r.Begin).Microseconds(), to.Sub(r.Begin).Microseconds()
 	w := Window{Elapsed: to.Sub(from)}
 	for _, s := range r.Samples {
-		if at := int64(s.At); at >= first && at < last {
+		if at := when(s); at >= first && at < last {
 			w.latencies = append(w.latencies, s.Latency)
 		}
 	}

@@ -147,7 +147,7 @@ func (g *generator) run() error {
 			return err
 		}
 		now := time.Now()
-		if over := now.After(g.end); over && (len(g.free) == len(g.all) || now.After(g.end.Add(patience))) {
+		if now.After(g.end) && (len(g.free) == len(g.all) && !g.owes() || now.After(g.end.Add(patience))) {
 			break
 		}
 		n, err := g.wait(events)
@@ -168,21 +168,28 @@ func (g *generator) run() error {
 	for range len(g.all) - len(g.free) {
 		g.result.fail("no answer " + patience.String() + " after the end of the load")
 	}
+	for ; g.owes(); g.result.Sent++ {
+		g.result.fail("not sent " + patience.String() + " after the end of the load: no connection was free")
+	}
 	return nil
 }
+
+// owes reports whether a request of an open loop was due before the end of the load, and is not sent.
+func (g *generator) owes() bool { return g.Rate > 0 && g.due().Before(g.end) }
 
 // send sends what is due, as far as connections are free.
 func (g *generator) send() error {
 	now := time.Now()
-	for len(g.free) > 0 && now.Before(g.end) {
+	for len(g.free) > 0 {
 		due := now
 		if g.Rate > 0 {
-			if due = g.due(); due.After(now) {
-				return g.wakeAt(due)
-			}
+			due = g.due()
 		}
 		if !due.Before(g.end) {
 			return nil
+		}
+		if due.After(now) {
+			return g.wakeAt(due)
 		}
 		c := g.free[len(g.free)-1]
 		g.free = g.free[:len(g.free)-1]
