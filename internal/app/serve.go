@@ -105,7 +105,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	router := routing.New(routing.Config{Topics: topics, Kinds: kinds, Timing: timing}, mq, store, registry, log)
 	metrics := txn.NewMetrics(registry)
 	deliveries := delivery.New(delivery.Ports{
-		Decisions: store, Halves: store, Outbox: store, Lines: store, Waiting: store, Pending: store, Rows: store,
+		Decisions: store, Begun: store, Gone: store, Halves: store, Outbox: store, Lines: store, Waiting: store, Pending: store, Rows: store,
 		Broker: mq, Probes: mq, Copies: mq, Queues: router,
 	}, timing, metrics, registry, log)
 	flow := txn.Config{MaxInFlight: s.MaxInFlight, Timing: timing, Reached: failpoint.Hook()}
@@ -122,7 +122,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	}
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	producer := txn.ProducerOf(mq.NewUniqKey())
-	_ = store.Register(startCtx, producer) // before there are half messages; RunRegistration tries again
+	_ = store.Register(startCtx, producer) // before there are half messages; KeepTrack tries again
 	err = mq.Start(startCtx, router.Topics(), deliveries.Checkback)
 	ready.logMissing(startCtx, log)
 	cancel()
@@ -142,7 +142,7 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	loops.Go(func() error { readyMetrics.run(background); return nil })
 	loops.Go(func() error { store.Marks.Write(background); return nil })
 	loops.Go(func() error { store.residue.Run(background); return nil })
-	loops.Go(func() error { store.RunRegistration(background, producer); return nil })
+	loops.Go(func() error { store.KeepTrack(background); return nil })
 	if s.Retention > 0 {
 		sweeper := retention.New(store.DB, s.Retention, registry, log)
 		loops.Go(func() error { sweeper.Run(background); return nil })

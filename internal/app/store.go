@@ -11,6 +11,7 @@ import (
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/postgres/leases"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -22,7 +23,7 @@ type store struct {
 	*rows.Marks
 	*leases.Claims
 	*leases.Leases
-	*leases.Producers
+	*producers.Producers
 	*accepted.Lists
 	*localtx.Runner
 
@@ -35,12 +36,14 @@ func openStore(ctx context.Context, url string, programs map[string]task.Program
 	if err != nil {
 		return nil, err
 	}
-	marks := rows.NewMarks(db, retains, log)
-	table := rows.New(db, marks)
+	self := producers.NewSelf()
+	known := producers.New(db, self, log)
+	marks := rows.NewMarks(db, self, retains, log)
+	table := rows.New(db, marks, known)
 	watcher := residue.New(db, log)
 	return &store{
-		DB: db, Table: table, Marks: marks, Claims: leases.NewClaims(db), Leases: leases.New(db), Producers: leases.NewProducers(db, log),
-		Lists: accepted.New(db), Runner: localtx.New(db, table, watcher, programs), residue: watcher,
+		DB: db, Table: table, Marks: marks, Claims: leases.NewClaims(db), Leases: leases.New(db, self), Producers: known,
+		Lists: accepted.New(db), Runner: localtx.New(db, table, self, watcher, programs), residue: watcher,
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 // use. When the process ends it forgets them; then check-backs decide.
 type attempts struct {
 	decisions Decisions
+	begun     Begun
 	claimed   interface {
 		Rollback(ctx context.Context, h txn.Half)
 	}
@@ -23,8 +24,8 @@ type attempts struct {
 	byID map[string][]*txn.Attempt // there may be several with one id
 }
 
-func newAttempts(decisions Decisions, claimed deliverer, wake func(txn.Waiting), timing txn.Timing, metrics *txn.Metrics) *attempts {
-	return &attempts{decisions: decisions, claimed: claimed, wake: wake, timing: timing, metrics: metrics, byID: make(map[string][]*txn.Attempt)}
+func newAttempts(decisions Decisions, begun Begun, claimed deliverer, wake func(txn.Waiting), timing txn.Timing, metrics *txn.Metrics) *attempts {
+	return &attempts{decisions: decisions, begun: begun, claimed: claimed, wake: wake, timing: timing, metrics: metrics, byID: make(map[string][]*txn.Attempt)}
 }
 
 func (as *attempts) add(a *txn.Attempt) {
@@ -85,11 +86,13 @@ func (as *attempts) decide(ctx context.Context, a *txn.Attempt) bool {
 	case txn.ResolutionUndecided:
 		return true
 	case txn.ResolutionRollback:
+		as.begun.Settle(a.CreatedAt)
 		if a.Via != txn.ViaOutbox {
 			as.claimed.Rollback(ctx, a.Half)
 		}
 		as.metrics.Transactions.WithLabelValues(a.Kind.Name, "rolled_back").Inc()
 	default: // committed: the row is delivered when its lease ends, or at once when it has none
+		as.begun.HandOver(a.CreatedAt)
 		as.metrics.Transactions.WithLabelValues(a.Kind.Name, "committed").Inc()
 		as.wake(t.Waiting())
 	}

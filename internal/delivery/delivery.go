@@ -34,6 +34,8 @@ import (
 // Service is all deliveries of a process. It is safe for concurrent use.
 type Service struct {
 	timing     txn.Timing
+	gone       Gone
+	log        *slog.Logger
 	evidence   *evidence.Evidence
 	prober     *evidence.Prober
 	gate       *groups.Gate
@@ -49,7 +51,7 @@ type Service struct {
 
 // New returns a Service and registers its gauges. Run has to be running for anything but check-backs.
 func New(ports Ports, timing txn.Timing, metrics *txn.Metrics, reg prometheus.Registerer, log *slog.Logger) *Service {
-	s := &Service{timing: timing, evidence: evidence.New(timing)}
+	s := &Service{timing: timing, gone: ports.Gone, log: log, evidence: evidence.New(timing)}
 	var settles claimed.Evidence = s.evidence
 	if ports.Evidence != nil {
 		settles = ports.Evidence
@@ -68,7 +70,7 @@ func New(ports Ports, timing txn.Timing, metrics *txn.Metrics, reg prometheus.Re
 	s.replicas = newReplicas(claims, ports.Waiting, s.outbox, s.lines, timing, log)
 	s.resolver = &resolver{claims: ports.Halves, brokers: ports.Broker, evidence: s.evidence, claimed: deliverer, timing: timing, log: log}
 	s.checkbacks = &checkbacks{decisions: ports.Decisions, claims: ports.Halves, evidence: s.evidence, claimed: deliverer, timing: timing, metrics: metrics, log: log}
-	s.attempts = newAttempts(ports.Decisions, deliverer, s.Wake, timing, metrics)
+	s.attempts = newAttempts(ports.Decisions, ports.Begun, deliverer, s.Wake, timing, metrics)
 	s.pending = newPending(ports.Pending, ports.Broker, s.evidence, timing, log)
 	reg.MustRegister(s.pending)
 	return s
@@ -96,6 +98,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	every(s.timing.ProbeEvery, s.prober.Probe)
 	every(s.timing.ProbeEvery, s.prober.FollowIndexes)
+	every(s.timing.PollEvery, s.adopt)
 	every(s.timing.PollEvery, s.resolver.deliverDue)
 	every(s.timing.PollEvery, s.attempts.decideAll)
 	every(s.timing.PollEvery, s.recounts.CountDue)
@@ -106,6 +109,19 @@ func (s *Service) Run(ctx context.Context) error {
 	run(s.lines.Run)
 	run(s.pending.measureAll)
 	return g.Wait()
+}
+
+// adopt makes rows due whose process is gone.
+func (s *Service) adopt(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.CallWithin)
+	defer cancel()
+	adopted, err := s.gone.Adopt(ctx)
+	switch {
+	case err != nil:
+		s.log.DebugContext(ctx, "looking for what processes left behind that are gone", "error", err)
+	case adopted > 0:
+		s.log.InfoContext(ctx, "messages of a process that is gone are not known to be visible, and are looked for", "messages", adopted)
+	}
 }
 
 // Checkback answers the broker's question about one copy of a half message. Leaving it unanswered is an answer, too: the

@@ -88,6 +88,9 @@ func (w *world) Deliver(_ context.Context, c txn.Claim, path string) bool {
 	return !w.stuck
 }
 
+func (w *world) Settle(time.Time)   { w.note("settle") }
+func (w *world) HandOver(time.Time) { w.note("hand over") }
+
 func (w *world) Rollback(_ context.Context, h txn.Half) { w.note("rollback %s", h.UniqKey) }
 
 func (w *world) KeepsUp(string) bool                 { return !w.behind }
@@ -205,16 +208,16 @@ func TestAttempts(t *testing.T) {
 		log   []string
 		known bool
 	}{
-		"committed":                        {&world{resolution: txn.ResolutionCommit}, txn.ViaHalf, []string{"decide 1 for id", "wake t on a"}, true},
-		"delivered by another":             {&world{resolution: txn.ResolutionDelivered}, txn.ViaHalf, []string{"decide 1 for id", "wake t on a"}, true},
-		"rolled back":                      {&world{resolution: txn.ResolutionRollback}, txn.ViaHalf, []string{"decide 1 for id", "rollback 1"}, true},
-		"rolled back, no half message":     {&world{resolution: txn.ResolutionRollback}, txn.ViaOutbox, []string{"decide 1 for id"}, true},
+		"committed":                        {&world{resolution: txn.ResolutionCommit}, txn.ViaHalf, []string{"decide 1 for id", "hand over", "wake t on a"}, true},
+		"delivered by another":             {&world{resolution: txn.ResolutionDelivered}, txn.ViaHalf, []string{"decide 1 for id", "hand over", "wake t on a"}, true},
+		"rolled back":                      {&world{resolution: txn.ResolutionRollback}, txn.ViaHalf, []string{"decide 1 for id", "settle", "rollback 1"}, true},
+		"rolled back, no half message":     {&world{resolution: txn.ResolutionRollback}, txn.ViaOutbox, []string{"decide 1 for id", "settle"}, true},
 		"still running":                    {&world{}, txn.ViaHalf, []string{"decide 1 for id"}, false},
 		"the database is away for a while": {&world{decideErr: errors.New("away")}, txn.ViaHalf, []string{"decide 1 for id"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := tc.world
-			as := newAttempts(w, w, func(at txn.Waiting) { w.Wake(txn.Group{Broker: at.Broker, Topic: at.Topic}) }, timing, metrics())
+			as := newAttempts(w, w, w, func(at txn.Waiting) { w.Wake(txn.Group{Broker: at.Broker, Topic: at.Topic}) }, timing, metrics())
 			a := attempt("id", "1", tc.via)
 			as.add(a)
 			as.decideAll(t.Context())
@@ -226,7 +229,7 @@ func TestAttempts(t *testing.T) {
 	}
 	t.Run("several with one id", func(t *testing.T) {
 		w := &world{decideErr: errors.New("away")}
-		as := newAttempts(w, w, nil, timing, metrics())
+		as := newAttempts(w, w, w, nil, timing, metrics())
 		first, second := attempt("id", "1", txn.ViaHalf), attempt("id", "2", txn.ViaHalf)
 		as.add(first)
 		as.add(second)

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"time"
 
 	"github.com/txsvc/txsvc/internal/delivery/claimed"
 	"github.com/txsvc/txsvc/internal/delivery/evidence"
@@ -15,6 +16,8 @@ import (
 type Ports struct {
 	// Of PostgreSQL.
 	Decisions Decisions
+	Begun     Begun
+	Gone      Gone
 	Halves    HalfClaims
 	Outbox    outbox.Claims
 	Lines     lines.Claims
@@ -37,6 +40,20 @@ type Decisions interface {
 	OwnHalf(ctx context.Context, id, uniqKey string) (bool, error)
 	// Decide says what a half message is to be told, fencing it when no attempt with its id was decided.
 	Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Resolution, *txn.Transaction, error)
+}
+
+// Begun ends attempts; see txn.Store.
+type Begun interface {
+	// Settle says that no message of an attempt is pending.
+	Settle(began time.Time)
+	// HandOver says that the row of an attempt may have a message that nobody confirmed.
+	HandOver(began time.Time)
+}
+
+// Gone finds what processes left behind that are gone.
+type Gone interface {
+	// Adopt makes their rows due whose messages are not known to be visible, and returns how many.
+	Adopt(ctx context.Context) (int64, error)
 }
 
 // HalfClaims leases rows that have a half message.

@@ -20,6 +20,9 @@ type ending struct {
 	kind      endKind
 	err       error          // of endFailed: the answer to the client; else the cause
 	rejection *txn.Rejection // of endRejected
+	// looks: of endFailed, another attempt with the id may have committed meanwhile, and be the cause. Its row comes last, so
+	// statements of this one can meet what it has done before they meet the row.
+	looks bool
 }
 
 type endKind int
@@ -40,8 +43,8 @@ type phase int
 const (
 	phaseBegin  phase = iota // BEGIN, and its settings
 	phaseLine                // the lock of its line
-	phaseRow                 // its row
-	phaseBody                // the statements of the kind, and what comes before COMMIT
+	phaseBody                // the statements of the kind; the last of them may write the row, too
+	phaseRow                 // its row, and what comes before COMMIT
 	phaseCommit              // COMMIT itself
 	phaseEnded               // the program has ended the transaction on its own
 )
@@ -67,6 +70,12 @@ var (
 
 // ending says what became of the transaction, and what the client is told. It is the only place that judges a failed run.
 func (f failure) ending() ending {
+	e := f.judge()
+	e.looks = e.kind == endFailed && f.at >= phaseBody && !f.lost
+	return e
+}
+
+func (f failure) judge() ending {
 	e, reported := errors.AsType[*pgconn.PgError](f.err)
 	rejection, rejects := errors.AsType[*txn.Rejection](f.err)
 	own, isOwn := errors.AsType[*txn.Error](f.err)
@@ -84,7 +93,7 @@ func (f failure) ending() ending {
 		return ending{kind: endFailed, err: f.timedOut()}
 	case !reported:
 		return ending{kind: endFailed, err: f.fault(nil)}
-	case f.at == phaseRow && sqlstate.Taken(e):
+	case f.at >= phaseBody && sqlstate.Taken(e):
 		return ending{kind: endTaken, err: errFenced}
 	case sqlstate.Again(e):
 		return ending{kind: endAgain, err: f.err}
@@ -119,6 +128,7 @@ const (
 	detailBroke     = "the database failed; nothing was changed"
 	detailLost      = "the connection to the database broke; nothing was changed"
 	detailFailed    = "the local transaction failed; nothing was changed"
+	detailEnded     = "the handler ended the transaction, which only the service may do: what it committed by itself, if anything, will have no message"
 	detailInLine    = "an earlier transaction of this topic and shard key takes longer than the kind's timeout; nothing was changed"
 	detailPooled    = "ordered kinds at an isolation level above read committed need a direct connection to the database, not a connection pooler; nothing was changed"
 	detailTimeout   = "the local transaction took longer than its timeout; nothing was changed"
@@ -145,6 +155,9 @@ func (f failure) timedOut() *txn.Error {
 	case phaseLine:
 		return &txn.Error{Code: txn.CodeOverloaded, Detail: detailInLine, RetryAfter: txn.RetryAfter, Cause: f.err}
 	case phaseRow:
+		if errors.Is(f.err, errOverdue) {
+			return unavailable(f.err, detailTimeout)
+		}
 		return &txn.Error{Code: txn.CodeConflict, Detail: detailRunning, Cause: f.err}
 	default:
 		return unavailable(f.err, detailTimeout)

@@ -45,7 +45,7 @@ func TestEnding(t *testing.T) {
 		{"reply to the row lost, and COMMIT was not sent", broken, phaseRow, phaseRow, true, endFailed, txn.CodeDatabaseUnavailable},
 		{"given up while COMMIT may run", overdue, phaseBody, phaseCommit, true, endUnknown, ""},
 		{"given up before COMMIT", overdue, phaseBody, phaseBody, true, endFailed, txn.CodeDatabaseUnavailable},
-		{"given up at the row", overdue, phaseRow, phaseRow, true, endFailed, txn.CodeConflict},
+		{"given up at the row", overdue, phaseRow, phaseRow, true, endFailed, txn.CodeDatabaseUnavailable},
 		{"given up at the line", overdue, phaseLine, phaseLine, true, endFailed, txn.CodeOverloaded},
 		{"never encoded", unsent, phaseBody, phaseCommit, true, endFailed, txn.CodeInternal},
 		{"ended by the program", errEnded, phaseEnded, phaseBody, false, endUnknown, ""},
@@ -61,7 +61,7 @@ func TestEnding(t *testing.T) {
 
 		{"id taken", reported("23505", ownRow), phaseRow, phaseCommit, false, endTaken, ""},
 		{"fence on this half message", errFenced, phaseRow, phaseRow, false, endTaken, ""},
-		{"the program violates the service's key", reported("23505", ownRow), phaseBody, phaseCommit, false, endFailed, txn.CodeInternal},
+		{"id taken at the last statement", reported("23505", ownRow), phaseBody, phaseCommit, false, endTaken, ""},
 		{"constraint with a name", reported("23514", named), phaseBody, phaseCommit, false, endRejected, ""},
 		{"constraint with a name at the row", reported("23514", named), phaseRow, phaseCommit, false, endFailed, txn.CodeInternal},
 		{"no partition", reported("23514"), phaseBody, phaseCommit, false, endFailed, txn.CodeInternal},

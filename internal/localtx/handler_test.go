@@ -39,12 +39,17 @@ func TestHandlersThatMisbehave(t *testing.T) {
 				defer func() { _ = tx.Rollback(ctx) }()
 				return nil, insert(ctx, tx, in)
 			}},
-		{name: "commits in SQL", want: txn.OutcomeCommitted, // true: it is committed, with its row
+		{name: "commits in SQL", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "for the service to do",
 			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, err := tx.Exec(ctx, `COMMIT`)
 				return nil, err
 			}},
-		{name: "commits in SQL and fails", want: txn.OutcomeCommitted,
+		{name: "commits behind the service's back", want: txn.OutcomeFailed, code: txn.CodeInternal, detail: "have no message",
+			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
+				_, err := tx.Conn().Exec(ctx, `COMMIT`)
+				return nil, err
+			}},
+		{name: "commits in SQL and refuses", want: txn.OutcomeRejected,
 			handle: func(ctx context.Context, tx pgx.Tx, in task.Input) (any, error) {
 				_, err := tx.Exec(ctx, `COMMIT`)
 				return nil, errors.Join(err, &txn.Rejection{Message: "no"})
@@ -151,7 +156,7 @@ func TestPlannersThatEndTheTransaction(t *testing.T) {
 		pgtest.WithProgram("rolls back", pgtest.Statements(insert, `ROLLBACK`)), pgtest.WithProgram("rolls back and goes on", pgtest.Statements(insert, `ROLLBACK`, `SELECT 1`)),
 		pgtest.WithProgram("commits", pgtest.Statements(insert, `COMMIT`)), pgtest.WithProgram("uses a savepoint", pgtest.Statements(`SAVEPOINT a`, insert, `ROLLBACK TO SAVEPOINT a`, insert)))
 	for kind, want := range map[string]txn.OutcomeKind{
-		"rolls back": txn.OutcomeFailed, "rolls back and goes on": txn.OutcomeFailed, "commits": txn.OutcomeCommitted, "uses a savepoint": txn.OutcomeCommitted,
+		"rolls back": txn.OutcomeFailed, "rolls back and goes on": txn.OutcomeFailed, "commits": txn.OutcomeFailed, "uses a savepoint": txn.OutcomeCommitted,
 	} {
 		o := e.Store.Run(t.Context(), pgtest.Attempt(kind, "tx "+kind, `{}`))
 		if want == txn.OutcomeFailed {

@@ -31,21 +31,21 @@ func TestIDTaken(t *testing.T) {
 	}
 }
 
-// A local transaction waits for a running one with its id, and then finds the id taken, or takes its place.
+// A local transaction whose row meets that of a running one with its id waits for it, and then finds the id taken, or takes its place.
 func TestIDRunning(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		first []string
+		first string
 		want  txn.OutcomeKind
 	}{
-		{"that commits", []string{`SELECT FROM gate FOR UPDATE`}, txn.OutcomeTaken},
-		{"that fails", []string{`SELECT FROM gate FOR UPDATE`, `SELECT 1 FROM nowhere`}, txn.OutcomeCommitted},
-		{"that refuses", []string{`SELECT FROM gate FOR UPDATE`, `INSERT INTO gate VALUES (-1)`}, txn.OutcomeTaken},
+		{"that commits", `INSERT INTO late VALUES (1)`, txn.OutcomeTaken},
+		{"that fails", `INSERT INTO late VALUES (0)`, txn.OutcomeCommitted},
+		{"that refuses", `INSERT INTO late VALUES (-1)`, txn.OutcomeTaken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("first", pgtest.Each(tt.first...)), pgtest.WithProgram("second", pgtest.Statements(`SELECT 1`)))
+			e := pgtest.New(t, pgtest.WithTables(pgtest.LateGate), pgtest.WithProgram("first", pgtest.Each(tt.first)), pgtest.WithProgram("second", pgtest.Statements(`SELECT 1`)))
 			open := e.Lock(`SELECT FROM gate FOR UPDATE`)
 			first := e.InBackground(pgtest.Attempt("first", "tx-1", `{}`))
 			e.AwaitWaiters(1)
@@ -67,7 +67,7 @@ func TestIDRunning(t *testing.T) {
 
 func TestIDRunningTooLong(t *testing.T) {
 	t.Parallel()
-	e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("gated", pgtest.Statements(`SELECT FROM gate FOR UPDATE`)))
+	e := pgtest.New(t, pgtest.WithTables(pgtest.LateGate), pgtest.WithProgram("gated", pgtest.Statements(`INSERT INTO late VALUES (1)`)))
 	open := e.Lock(`SELECT FROM gate FOR UPDATE`)
 	e.Connected(2) // a new connection may take longer than the timeout below
 	first := e.InBackground(pgtest.Attempt("gated", "tx-1", `{}`, time.Minute))

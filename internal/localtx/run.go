@@ -27,8 +27,9 @@ type run struct {
 	conn    *pgxpool.Conn
 	session *sessions.Session
 	reset   residue.Reset
-	write   string // the statement that writes the row
 	inSteps bool
+
+	replaces bool // the row takes the place of an abandoned one
 
 	at, sent phase
 	row      *txn.Transaction
@@ -37,11 +38,8 @@ type run struct {
 }
 
 func newRun(s *Runner, conn *pgxpool.Conn, a *txn.Attempt, w task.Task, replaces bool) *run {
-	r := &run{runner: s, attempt: a, task: w, conn: conn, session: sessions.Of(conn.Conn()), write: rows.Insert(a)}
-	if replaces {
-		r.write = rows.Replace(a)
-	}
-	// A pipeline could not stop at a row that is not there to be replaced, nor commit between a session's lock and BEGIN.
+	r := &run{runner: s, attempt: a, task: w, conn: conn, session: sessions.Of(conn.Conn()), replaces: replaces}
+	// A pipeline could not stop when there is no row to be replaced, nor commit between a session's lock and BEGIN.
 	r.inSteps = w.Handle != nil || replaces || r.locksSession() || failpoint.Armed("local")
 	r.reset = s.residue.After(r.session, r.leaves())
 	return r
@@ -69,13 +67,18 @@ func (r *run) do(ctx context.Context) error {
 	return r.pipeline(ctx)
 }
 
-// prepare builds the row and starts the lease.
-func (r *run) prepare(result json.RawMessage) ([]any, error) {
+// prepare builds the row with what is known of the result, and starts the lease.
+func (r *run) prepare(result json.RawMessage) {
 	now := time.Now()
 	r.row = rows.Of(r.attempt, txn.StateCommitted, now)
 	r.row.Result = result
 	r.startLease(now)
-	return rows.Values(r.attempt, r.row, r.firstLease())
+}
+
+// insert returns the row as a part of the last statement. Its parameters are numbered from first on.
+func (r *run) insert(first int) (rows.Insert, error) {
+	tracked := !r.attempt.Kind.Ordered && r.attempt.Via != txn.ViaOutbox && r.runner.tracked.Track(r.attempt.CreatedAt, r.attempt.Request.ID)
+	return rows.InsertOf(r.attempt, first, tracked, r.firstLease())
 }
 
 // firstLease is nothing for a row without a half message: it is due at once.
@@ -142,7 +145,7 @@ func (r *run) committed(tag pgconn.CommandTag, err error) error {
 	return nil
 }
 
-// scanStored reads the row that task.SQL.Last returns.
+// scanStored reads the result and the time of the decision.
 func scanStored(row pgx.Row) (result json.RawMessage, decidedAt time.Time, err error) {
 	err = row.Scan((*[]byte)(&result), &decidedAt)
 	return result, decidedAt.UTC(), err

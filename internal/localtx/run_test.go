@@ -67,7 +67,7 @@ func TestRunCommits(t *testing.T) {
 // wantRow checks every column of the row against the attempt.
 func wantRow(e *pgtest.Env, a *txn.Attempt, o *txn.Transaction) {
 	e.T.Helper()
-	rows, err := e.Side.Query(e.T.Context(), `SELECT id, kind, state, delivery, abandoned, fenced, encode(request_hash, 'hex') AS hash, encode(fingerprint, 'hex') AS fingerprint, shard_key, topic, tag,
+	rows, err := e.Side.Query(e.T.Context(), `SELECT id, kind, state, delivery, abandoned, fenced, encode(fingerprint, 'hex') AS fingerprint, shard_key, topic, tag,
 		keys, properties::text, traceparent, broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
 		convert_from(body, 'UTF8') AS body, rejection::text, created_at, decided_at, delivered_at, expires_at, lease_epoch, attempts, last_error,
 		floor(extract(epoch FROM lease_until - decided_at))::int AS lease
@@ -81,8 +81,7 @@ func wantRow(e *pgtest.Env, a *txn.Attempt, o *txn.Transaction) {
 	}
 	want := map[string]any{
 		"id": a.Request.ID, "kind": a.Kind.Name, "state": "committed", "delivery": "pending", "abandoned": false, "fenced": nil,
-		"hash":        pgtest.Value[string](e, `SELECT encode($1::bytea, 'hex')`, a.Fingerprint.Exact),
-		"fingerprint": pgtest.Value[string](e, `SELECT encode($1::bytea, 'hex')`, a.Fingerprint.Value), "shard_key": a.Request.ShardKey, "topic": a.Kind.Topic,
+		"fingerprint": pgtest.Value[string](e, `SELECT encode($1::bytea, 'hex')`, []byte(a.Fingerprint)), "shard_key": a.Request.ShardKey, "topic": a.Kind.Topic,
 		"tag": "created", "keys": []any{"k1", "k2"}, "properties": `{"source": "tests"}`, "traceparent": a.Request.Traceparent,
 		"broker": "broker-a", "queue_id": int32(a.Route.Queue.ID), "selector": "hash", "reason": a.Route.Reason,
 		"uniq_key": a.Half.UniqKey, "commit_log_offset": a.Half.CommitLogOffset, "queue_offset": a.Half.QueueOffset,

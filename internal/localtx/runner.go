@@ -14,6 +14,7 @@ import (
 	"github.com/txsvc/txsvc/internal/localtx/task"
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
 	"github.com/txsvc/txsvc/internal/postgres/sessions"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -23,6 +24,7 @@ import (
 type Runner struct {
 	db       *postgres.DB
 	rows     *rows.Table
+	tracked  *producers.Self
 	residue  *residue.Watcher
 	programs map[string]task.Program // by kind
 	timing   txn.Timing
@@ -36,10 +38,10 @@ type Runner struct {
 
 // New returns a Runner of the kinds' programs. The watcher should be running: before its first look, every session is reset
 // after each transaction.
-func New(db *postgres.DB, table *rows.Table, watcher *residue.Watcher, programs map[string]task.Program) *Runner {
+func New(db *postgres.DB, table *rows.Table, tracked *producers.Self, watcher *residue.Watcher, programs map[string]task.Program) *Runner {
 	closing, cancel := context.WithCancel(context.Background())
 	return &Runner{
-		db: db, rows: table, residue: watcher, programs: programs, timing: db.Timing(), lease: db.Timing().Lease(),
+		db: db, rows: table, tracked: tracked, residue: watcher, programs: programs, timing: db.Timing(), lease: db.Timing().Lease(),
 		slots: make(chan struct{}, slots(db.Pool().Config().MaxConns)), closing: closing, close: cancel,
 	}
 }
@@ -99,9 +101,14 @@ func (s *Runner) answer(ctx context.Context, a *txn.Attempt, e ending) txn.Outco
 		return s.refuse(ctx, a, e.rejection)
 	case endWaiting:
 		return txn.Outcome{Kind: txn.OutcomeUnknown, Err: e.err}
-	default:
-		return failed(e.err)
+	case endFailed:
+		if e.looks {
+			if o, _ := s.taken(ctx, a); o.Kind == txn.OutcomeTaken {
+				return o
+			}
+		}
 	}
+	return failed(e.err)
 }
 
 func failed(err error) txn.Outcome { return txn.Outcome{Kind: txn.OutcomeFailed, Err: err} }
@@ -146,7 +153,7 @@ func (s *Runner) settle(ctx context.Context, r *run, cause error) txn.Outcome {
 	case !t.Abandoned:
 		return txn.Outcome{Kind: txn.OutcomeTaken, Transaction: t}
 	case r.at == phaseEnded:
-		return failed(&txn.Error{Code: txn.CodeInternal, Detail: detailFailed, Cause: cause})
+		return failed(&txn.Error{Code: txn.CodeInternal, Detail: detailEnded, Cause: cause})
 	default:
 		return failed(unavailable(cause, detailLost))
 	}

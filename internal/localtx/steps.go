@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,20 +24,8 @@ func (r *run) steps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	row, err := r.prepare(nil)
-	if err != nil {
-		return err
-	}
 	if err := r.lockLine(ctx, tx); err != nil {
 		return err
-	}
-	r.enter(phaseRow)
-	tag, err := tx.Exec(ctx, r.write, row...)
-	if err != nil {
-		return err
-	}
-	if tag.RowsAffected() != 1 {
-		return errFenced
 	}
 	r.enter(phaseBody)
 	result, err := r.body(ctx, tx)
@@ -72,13 +59,13 @@ func (r *run) body(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 }
 
 // execute runs the statements of a pipeline one by one.
-func execute(ctx context.Context, tx pgx.Tx, w task.Task) (json.RawMessage, error) {
+func execute(ctx context.Context, tx pgx.Tx, w task.Task) (result json.RawMessage, err error) {
 	for i, s := range w.Statements {
-		if w.Stores && i == len(w.Statements)-1 {
-			result, _, err := scanStored(tx.QueryRow(ctx, s.SQL, s.Args...))
+		if w.Last != nil && i == len(w.Statements)-1 {
+			err = tx.QueryRow(ctx, w.Last.Alone(), append(s.Args, w.ResultMost)...).Scan((*[]byte)(&result))
 			return result, err
 		}
-		if _, err := tx.Exec(ctx, s.SQL, s.Args...); err != nil {
+		if _, err := (guardedTx{tx}).Exec(ctx, s.SQL, s.Args...); err != nil {
 			return nil, err
 		}
 	}
@@ -102,25 +89,50 @@ func (r *run) checkBody(err error) error {
 	return err
 }
 
-// guardedTx does not let a handler end the transaction.
-type guardedTx struct{ pgx.Tx }
-
-func (guardedTx) Commit(context.Context) error   { return errEnded }
-func (guardedTx) Rollback(context.Context) error { return errEnded }
-
-// finish stores the result, starts the lease anew (the body may have taken long), and commits, in one round trip.
+// finish writes the row with the result, and commits. Both go in one round trip, unless the row takes the place of another,
+// which may not be there any more.
 func (r *run) finish(ctx context.Context, result json.RawMessage) error {
-	now := time.Now()
-	r.startLease(now)
-	r.row.Result, r.row.DecidedAt = result, rows.Stamp(now)
+	r.prepare(result)
 	batch := &pgx.Batch{}
-	batch.Queue(rows.Finish, r.row.ID, rows.JSON(result), r.row.DecidedAt, r.firstLease())
+	if r.replaces {
+		if err := r.replace(ctx); err != nil {
+			return err
+		}
+	} else {
+		row, err := r.insert(1)
+		if err != nil {
+			return err
+		}
+		sql, args := row.Statement(result)
+		batch.Queue(sql, args...)
+	}
 	r.queueCommit(batch)
 	results := r.conn.SendBatch(ctx, batch)
-	_, err := results.Exec()
-	if err == nil {
-		err = r.readCommit(results)
-	}
+	err := r.readFinish(results)
 	_ = results.Close() // as in pipeline
+	return err
+}
+
+func (r *run) readFinish(results pgx.BatchResults) (err error) {
+	if !r.replaces {
+		r.at = phaseRow
+		if r.row.DecidedAt, err = rows.ScanDecided(results.QueryRow()); err != nil {
+			return err
+		}
+	}
+	return r.readCommit(results)
+}
+
+// replace writes the row in the place of an abandoned one.
+func (r *run) replace(ctx context.Context) error {
+	sql, args, err := rows.Replace(r.attempt, r.row, r.firstLease())
+	if err != nil {
+		return err
+	}
+	r.enter(phaseRow)
+	r.row.DecidedAt, err = rows.ScanDecided(r.conn.QueryRow(ctx, sql, args...))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errFenced
+	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/txsvc/txsvc/internal/rocketmq/remoting"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -88,7 +89,7 @@ func checkback(cb *remoting.Checkback) (txn.Message, txn.Half) {
 	m.UniqKey = cb.UniqKey
 	h := txn.Half{
 		UniqKey: cb.UniqKey, Broker: cb.Broker, CommitLogOffset: cb.CommitLogOffset, QueueOffset: cb.HalfQueueOffset,
-		TransactionID: cb.TransactionID, FromCheck: true,
+		TransactionID: cb.TransactionID, FromCheck: true, StoredAt: time.UnixMilli(cb.Message.BornAt),
 	}
 	return m, h
 }

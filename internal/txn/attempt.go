@@ -28,7 +28,7 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 		return nil, err
 	}
 	r.SelectorArg, r.LocalArg = presentJSON(r.SelectorArg), presentJSON(r.LocalArg)
-	request := &submission{kind: kind, Request: r, fingerprint: said.fingerprint(kind), metrics: known.metrics}
+	request := &submission{kind: kind, Request: r, said: &said, fingerprint: said.fingerprint(kind), metrics: known.metrics}
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -51,6 +51,7 @@ func (s *Service) Submit(ctx context.Context, r Request) (*Transaction, error) {
 type submission struct {
 	Request
 	kind        *Kind
+	said        *Request // as the client sent it, without defaults
 	fingerprint Fingerprint
 	by          stages
 	metrics     *kindMetrics
@@ -94,7 +95,7 @@ func (s *Service) replay(ctx context.Context, r *submission) (*Transaction, erro
 			return nil, Undone(noAnswer(err), nothingChanged)
 		case err == nil && !t.Abandoned:
 			s.explain(t)
-			return answerAgain(t, r.fingerprint)
+			return answerAgain(t, r.said.fingerprintFor(r.kind, t))
 		case undecided == nil:
 			return nil, nil
 		}
@@ -127,6 +128,13 @@ func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, err
 
 	// Route: the queue is chosen before anything is sent.
 	start := time.Now()
+	a := &Attempt{Kind: r.kind, Request: r.Request, Fingerprint: r.fingerprint, Via: ViaHalf, CreatedAt: s.store.Begin(), RunBy: r.by.run}
+	ran := false
+	defer func() {
+		if !ran {
+			s.store.Settle(a.CreatedAt)
+		}
+	}()
 	route, writable, err := s.route(ctx, r)
 	if err != nil {
 		return nil, err
@@ -136,7 +144,7 @@ func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, err
 	// Half: from here on a client that hangs up ends nothing, because a half message that was sent cannot be taken
 	// back.
 	ctx = context.WithoutCancel(ctx)
-	a := &Attempt{Kind: r.kind, Request: r.Request, Fingerprint: r.fingerprint, Route: route, Via: ViaHalf, CreatedAt: start, RunBy: r.by.run}
+	a.Route = route
 	if err := s.prepare(ctx, a, writable, r.by.half); err != nil {
 		return nil, err
 	}
@@ -144,12 +152,13 @@ func (s *Service) attempt(ctx context.Context, r *submission) (*Transaction, err
 	s.reached("half-sent")
 
 	// Local: the row is written with the business change, or neither is.
+	ran = true
 	outcome := s.store.Run(ctx, a)
-	ran := observe(r.metrics.local, stored)
+	local := observe(r.metrics.local, stored)
 
 	// Finish: the half message is ended and the client answered, both by the row.
 	t, err := s.finish(ctx, a, outcome, r.by.end)
-	observe(r.metrics.end, ran)
+	observe(r.metrics.end, local)
 	return t, err
 }
 
@@ -163,7 +172,10 @@ func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome, by time.Tim
 		if s.deliver(ctx, a, o, by) {
 			t.Delivery, t.DeliveredAt = DeliveryDelivered, time.Now().UTC().Truncate(time.Microsecond) // as the row keeps it
 			s.store.MarkDelivered(t.ID, t.DeliveredAt, a.Kind.Ordered)
+			s.store.Settle(a.CreatedAt)
 			s.metrics.Delivered("half", t.Topic, t.Route.Queue)
+		} else {
+			s.store.HandOver(a.CreatedAt)
 		}
 	case OutcomeRejected:
 		s.abort(ctx, a, by)

@@ -57,6 +57,7 @@ func (s *Service) commitHalf(ctx context.Context, a *Attempt, lease Lease, by ti
 
 // abort rolls back the half message of an attempt that certainly never commits. A rollback that is lost costs a check-back.
 func (s *Service) abort(ctx context.Context, a *Attempt, by time.Time) {
+	s.store.Settle(a.CreatedAt)
 	if a.Via == ViaOutbox {
 		return
 	}

@@ -34,6 +34,7 @@ type world struct {
 
 	mu        sync.Mutex
 	log       []string
+	open      map[time.Time]string // the attempts under way, and what they left behind: "" as long as they are
 	rows      map[string]*Transaction
 	undecided map[string]*Attempt
 	keys      int
@@ -43,7 +44,7 @@ var inQueue = Queue{Broker: "broker-a", ID: 1}
 
 // newWorld has the kinds plain, ordered, fallback and outbox, each with a timeout of five seconds.
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, timing: DefaultTiming(), rows: make(map[string]*Transaction), undecided: make(map[string]*Attempt)}
+	w := &world{t: t, timing: DefaultTiming(), rows: make(map[string]*Transaction), undecided: make(map[string]*Attempt), open: make(map[time.Time]string)}
 	for name, change := range map[string]func(*Kind){
 		"plain": func(*Kind) {}, "ordered": func(k *Kind) { k.Ordered = true },
 		"fallback": func(k *Kind) { k.Fallback = FallbackOutbox }, "outbox": func(k *Kind) { k.Via = ViaOutbox },
@@ -165,6 +166,27 @@ func (w *world) commit(a *Attempt) Outcome {
 	w.rows[t.ID] = t
 	answer := *t
 	return Outcome{Kind: OutcomeCommitted, Transaction: &answer, Lease: Lease{ID: t.ID, Epoch: 1, WriteBefore: time.Now().Add(w.timing.WriteWithin)}, Head: true}
+}
+
+func (w *world) Begin() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	began := time.Now().Add(time.Duration(len(w.open)))
+	w.open[began] = ""
+	return began
+}
+
+func (w *world) Settle(began time.Time) { w.leave(began, "settled") }
+
+func (w *world) HandOver(began time.Time) { w.leave(began, "handed over") }
+
+// leave notes how an attempt ended; the first word counts.
+func (w *world) leave(began time.Time, how string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open[began] == "" {
+		w.open[began] = how
+	}
 }
 
 func (w *world) Renew(ctx context.Context, l Lease) (Lease, bool, error) {

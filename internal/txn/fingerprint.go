@@ -13,38 +13,49 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Fingerprint identifies the content of a request, without its id, in two ways. Two requests are the same when either
-// is equal. There are two because the version before this one writes and compares only Exact, and replicas of both may
-// run at once.
-type Fingerprint struct {
-	Exact []byte // SHA-256 of everything, byte for byte
-	Value []byte // 16 bytes of the SHA-256 of its meaning (see canonical), in which null and defaults equal missing fields
-}
+// Fingerprint identifies the content of a request, without its id: 16 bytes of the SHA-256 of its meaning (see canonical), in
+// which null and defaults equal missing fields.
+type Fingerprint []byte
 
 // same reports whether both belong to the same request.
-func (f Fingerprint) same(other Fingerprint) bool {
-	return bytes.Equal(f.Exact, other.Exact) || f.Value != nil && bytes.Equal(f.Value, other.Value)
-}
+func (f Fingerprint) same(other Fingerprint) bool { return f != nil && bytes.Equal(f, other) }
 
-// valueLength is the length of Fingerprint.Value, in bytes: nobody but the owner of an id can gain by a collision.
-const valueLength = 16
+// fingerprintLength is the length of a Fingerprint, in bytes: nobody but the owner of an id can gain by a collision.
+const fingerprintLength = 16
 
 // fingerprint is about the request as the client sent it. A tag that is the kind's own is as good as none: not the other way
 // round, since the kind's may change with the configuration.
 func (r *Request) fingerprint(kind *Kind) Fingerprint {
+	if r.Tag == kind.Tag {
+		return r.withTag("")
+	}
+	return r.withTag(r.Tag)
+}
+
+// fingerprintFor is the fingerprint to be compared with that of t. The kind may have had another tag when t was stored, so a
+// request that names a tag may also be one that was stored without it, or with it.
+func (r *Request) fingerprintFor(kind *Kind, t *Transaction) Fingerprint {
+	own := r.fingerprint(kind)
+	if r.Tag == "" || own.same(t.Fingerprint) {
+		return own
+	}
+	if spelled := r.withTag(r.Tag); spelled.same(t.Fingerprint) {
+		return spelled
+	}
+	if bare := r.withTag(""); r.Tag == t.Tag && bare.same(t.Fingerprint) {
+		return bare
+	}
+	return own
+}
+
+func (r *Request) withTag(tag string) Fingerprint {
 	scratch := fingerprintScratch.Get().(*canonical) //nolint:forcetypeassert // the pool holds nothing else
 	defer scratch.free()
 	b := slices.Grow(scratch.out[:0], len(r.Payload)+len(r.SelectorArg)+len(r.LocalArg)+512)
-	b = r.appendFields(b, scratch.raw, r.Tag, r.SelectorArg, r.LocalArg)
-	exact := sha256.Sum256(b)
-	tag := r.Tag
-	if tag == kind.Tag {
-		tag = ""
-	}
-	b = r.appendFields(b[:0], scratch.value, tag, presentJSON(r.SelectorArg), presentJSON(r.LocalArg))
+	b = r.appendFields(b, scratch.value, tag, presentJSON(r.SelectorArg), presentJSON(r.LocalArg))
 	value := sha256.Sum256(b)
 	scratch.out = b
-	return Fingerprint{Exact: exact[:], Value: value[:valueLength]}
+	return value[:fingerprintLength]
 }
 
 // presentJSON returns nil for null: that somebody says that there is nothing does not make it something.
@@ -55,7 +66,7 @@ func presentJSON(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// appendFields appends everything that identifies a request. It is what Exact is made of, so it must not change.
+// appendFields appends everything that identifies a request. It must not change, because rows have what came of it.
 func (r *Request) appendFields(b []byte, appendJSON func(b, raw []byte) []byte, tag string, selectorArg, localArg []byte) []byte {
 	b = appendField(b, r.Kind)
 	b = appendField(b, r.ShardKey)

@@ -25,6 +25,12 @@ type Store interface {
 	// Run runs the local transaction of the attempt, with its row, and never returns before the outcome is known or known to
 	// be unknown. It is not cancelled by ctx's cancellation: callers pass one that only carries values.
 	Run(ctx context.Context, a *Attempt) Outcome
+	// Begin notes that an attempt begins, and returns the time of its row, which no other attempt of this process has. When the
+	// attempt has ended, Settle says that no message of it is pending, and HandOver that its row may have one that nobody
+	// confirmed. Neither waits. Settle after HandOver has no effect.
+	Begin() time.Time
+	Settle(began time.Time)
+	HandOver(began time.Time)
 	// Renew extends the lease of a row that Run committed, if this process still holds it.
 	Renew(ctx context.Context, lease Lease) (Lease, bool, error)
 	// Release gives a lease back before its time: nothing of this holder is under way.

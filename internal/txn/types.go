@@ -88,6 +88,8 @@ type Half struct {
 	QueueOffset     int64 // of this copy in the half queue, counted in messages
 	TransactionID   string
 	FromCheck       bool // the coordinates came with a check-back
+	// StoredAt is when its process sent it, on the clock of that process, in milliseconds; zero unless a broker asks about it.
+	StoredAt time.Time
 }
 
 // producerDigits are the first digits of a UNIQ_KEY, which all of one process have in common, and no other process has: its

@@ -9,6 +9,8 @@ import (
 type Query struct {
 	With string // its own WITH and the queries of that, without the comma behind; empty when it has none
 	Main string // the rest
+
+	Changes bool // Main itself changes rows, so PostgreSQL executes it as a whole in any place
 }
 
 // Query takes the statement apart. It returns false for a statement that returns no rows, and for one that PostgreSQL
@@ -23,7 +25,8 @@ func (s Statement) Query() (Query, bool) {
 		return Query{}, false
 	}
 	begin := tokens[main].begin
-	return Query{With: strings.TrimRight(s.Text[:begin], " \t\n\r\f\v"), Main: s.Text[begin:]}, true
+	changes := slices.Contains(changing, upper(s.Text, tokens[main]))
+	return Query{With: strings.TrimRight(s.Text[:begin], " \t\n\r\f\v"), Main: s.Text[begin:], Changes: changes}, true
 }
 
 func tokensOf(text string) ([]token, error) {
@@ -47,6 +50,9 @@ func upper(text string, t token) string {
 
 // mains are the words with which the statement behind a WITH can begin.
 var mains = []string{"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"}
+
+// changing are those of mains that change rows.
+var changing = []string{"INSERT", "UPDATE", "DELETE", "MERGE"}
 
 // mainOf returns the index of the token at which the statement proper begins: the first token, or the one behind the
 // queries of its WITH. That token is one of a few words, or an opening parenthesis behind a closing one.

@@ -1,6 +1,10 @@
 package sqltext
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+)
 
 func TestQuery(t *testing.T) {
 	for _, tt := range []struct{ sql, with, main string }{
@@ -27,7 +31,9 @@ func TestQuery(t *testing.T) {
 		{"with a as (insert into t values (@id) returning id) select @shard_key, id from a", "with a as (insert into t values (($1::text)) returning id)", "select ($2::text), id from a"},
 	} {
 		got, ok := parseOne(t, tt.sql).Query()
-		if want := (Query{With: tt.with, Main: tt.main}); !ok || got != want {
+		lead, _, _ := strings.Cut(strings.ToUpper(tt.main), " ")
+		changes := slices.Contains([]string{"INSERT", "UPDATE", "DELETE", "MERGE"}, lead)
+		if want := (Query{With: tt.with, Main: tt.main, Changes: changes}); !ok || got != want {
 			t.Errorf("%s:\n got %+v, %t\nwant %+v", tt.sql, got, ok, want)
 		}
 	}

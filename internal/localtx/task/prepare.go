@@ -50,10 +50,10 @@ func Prepare(ctx context.Context, db *postgres.DB, program SQL) ([]Mistake, erro
 			return nil, err
 		}
 	}
-	if len(mistakes) > 0 || program.Last == "" {
+	if len(mistakes) > 0 || program.Last == nil {
 		return mistakes, nil
 	}
-	err = prepare(len(program.Statements)-1, program.Last) // the last one again, with the text that the service puts around it
+	err = prepare(len(program.Statements)-1, program.Last.Alone()) // the last one again, with the text that the service puts around it
 	if len(mistakes) > 0 {
 		mistakes[0].Character = 0 // it counts in another text
 	}

@@ -52,10 +52,7 @@ type Statement struct {
 type SQL struct {
 	Statements []Template
 	Isolation  pgx.TxIsoLevel // empty: the database's default
-	// Last is the last statement, rewritten so that it stores its first row, as JSON, as the result of the transaction's row,
-	// and the time of the decision beside it. It takes two more arguments, the id and the limit of the result in bytes, and
-	// returns the result and the time. It is empty when the last statement returns no rows.
-	Last string
+	Last       *Last          // of the last statement; nil when that returns no rows
 }
 
 // Template is one statement whose arguments are named: id, shard_key, payload, local_arg or selector_arg.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/txsvc/txsvc/internal/localtx/sqltext"
+	"github.com/txsvc/txsvc/internal/postgres/rows"
 )
 
 // ParseSQL reads a local transaction from its text; see NewSQL. Errors are *sqltext.Error.
@@ -24,34 +25,56 @@ func NewSQL(statements []sqltext.Statement) SQL {
 		p.Statements = append(p.Statements, Template{Text: s.Text, Args: slices.Clone(s.Args)})
 	}
 	if len(statements) > 0 {
-		p.Last = storing(statements[len(statements)-1])
+		p.Last = lastOf(statements[len(statements)-1])
 	}
 	return p
 }
 
-// storing is the statement with its first row written into the transaction's row, beside the time at which it was decided.
-// This is the one place where the service writes SQL around that of a kind.
+// Last is the last statement of a local transaction whose first row is the result. The service puts SQL around it, here and
+// nowhere else.
 //
-// The statement becomes a query of a WITH. It is executed as a whole because the count reads all of it; only its first row is
-// made JSON, however many there are. The queries of its own WITH come first at the same level, because some of them change
-// data, and PostgreSQL allows those only there. The line break ends a comment at the statement's end.
-func storing(s sqltext.Statement) string {
+// The statement becomes a query of a WITH. It is executed as a whole, because a query that changes data always is, and the
+// count reads all of any other; only its first row is made JSON. The queries of its own WITH come first at the same level,
+// because some of them change data, and PostgreSQL allows those only there. The line break ends a comment at the statement's
+// end.
+type Last struct {
+	with   string // up to the result
+	result string // the expression; a parameter that is added is the limit of its size, in bytes
+	args   int    // how many arguments the statement has itself
+}
+
+func lastOf(s sqltext.Statement) *Last {
 	q, ok := s.Query()
 	if !ok {
-		return ""
+		return nil
 	}
 	with := "WITH "
 	if q.With != "" {
 		with = q.With + "\n, "
 	}
-	id, most := fmt.Sprintf("$%d::text", len(s.Args)+1), fmt.Sprintf("$%d::int", len(s.Args)+2)
-	return with + `txsvc_last AS (` + q.Main + `
-)
-UPDATE txsvc.transactions SET result = (
-	SELECT CASE WHEN octet_length(txsvc_json::text) > ` + most + `
-		THEN txsvc.refuse_result(octet_length(txsvc_json::text), ` + most + `) ELSE txsvc_json END
-	FROM (SELECT CASE WHEN count(*) > 0 THEN (SELECT row_to_json(txsvc_row) FROM txsvc_last AS txsvc_row LIMIT 1) END AS txsvc_json
-		FROM txsvc_last) AS txsvc_first),
-	decided_at = decided_at + (clock_timestamp() - now())
-WHERE id = ` + id + ` RETURNING result::text, decided_at`
+	n := len(s.Args)
+	row := `SELECT row_to_json(txsvc_row) AS txsvc_json FROM txsvc_last AS txsvc_row LIMIT 1`
+	if !q.Changes {
+		row = `SELECT CASE WHEN count(*) > 0 THEN (` + row + `) END AS txsvc_json FROM txsvc_last`
+	}
+	limit := fmt.Sprintf("$%d::int", n+1)
+	return &Last{
+		with: with + "txsvc_last AS (" + q.Main + "\n)\n",
+		result: `(SELECT CASE WHEN octet_length(txsvc_json::text) > ` + limit + ` THEN txsvc.refuse_result(octet_length(txsvc_json::text), ` + limit + `)
+	ELSE txsvc_json END FROM (` + row + `) AS txsvc_first)`,
+		args: n,
+	}
+}
+
+// First is the number of the first parameter that can be added; the one before is the limit of the result's size, in bytes.
+func (l *Last) First() int { return l.args + 2 }
+
+// Alone is the statement that returns the result.
+func (l *Last) Alone() string { return l.with + `SELECT ` + l.result + `::text` }
+
+// Into is the statement that inserts the row of a transaction, with the result, and returns the result and the time of the
+// decision.
+func (l *Last) Into(row rows.Insert) string {
+	return l.with + `INSERT INTO ` + rows.TableName + ` (` + row.Columns + `, result, ` + row.Times + `) SELECT ` + row.Values + `, ` + l.result + `, ` +
+		row.TimeValues + ` RETURNING result::text, decided_at`
 }

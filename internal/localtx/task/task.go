@@ -19,7 +19,8 @@ type Task struct {
 	Handle     func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) // nil: the statements are all
 	Statements []Statement
 	Result     json.RawMessage // of a Planner without Run
-	Stores     bool            // the last statement writes the result and the time of the decision into the row, and returns them
+	Last       *Last           // the last statement's first row is the result; nil: it is not
+	ResultMost int             // the result has at most so many bytes
 }
 
 // InputOf returns the input of an attempt.
@@ -54,7 +55,7 @@ func New(p Program, in Input, resultLimit int) (w Task, err error) {
 			}
 		}
 	case SQL:
-		w.Statements, w.Stores, level = p.bind(in, resultLimit), p.Last != "", p.Isolation
+		w.Statements, w.Last, w.ResultMost, level = p.bind(in), p.Last, resultLimit, p.Isolation
 	default:
 		return w, fmt.Errorf("a program of type %T cannot be run", p)
 	}
@@ -98,20 +99,16 @@ func checkResult(result json.RawMessage, limit int) error {
 	return txn.Refused(&txn.Rejection{Message: fmt.Sprintf("the result has %d bytes, at most %d are allowed (result_limit)", len(result), limit)}, nil)
 }
 
-func (p SQL) bind(in Input, resultLimit int) []Statement {
+func (p SQL) bind(in Input) []Statement {
 	statements := make([]Statement, len(p.Statements))
 	for i, t := range p.Statements {
 		statements[i] = t.bind(in)
-	}
-	if p.Last != "" {
-		last := &statements[len(statements)-1]
-		last.SQL, last.Args = p.Last, append(last.Args, in.ID, resultLimit)
 	}
 	return statements
 }
 
 func (t Template) bind(in Input) Statement {
-	s := Statement{SQL: t.Text, Args: make([]any, len(t.Args), len(t.Args)+2)}
+	s := Statement{SQL: t.Text, Args: make([]any, len(t.Args), len(t.Args)+20)}
 	for i, name := range t.Args {
 		switch name {
 		case "id":

@@ -8,17 +8,20 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // Leases is for the holders of leases: it extends and ends them. It is safe for concurrent use.
 type Leases struct {
-	db *postgres.DB
+	db      *postgres.DB
+	tracked *producers.Self
 }
 
-// New returns the leases of a database, which last as its timing says.
-func New(db *postgres.DB) *Leases { return &Leases{db} }
+// New returns the leases of a database, which last as its timing says. With each of them that ends, its row is not tracked any
+// more.
+func New(db *postgres.DB, tracked *producers.Self) *Leases { return &Leases{db, tracked} }
 
 // Renew extends a lease that did not end yet; see txn.Store.
 func (s *Leases) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, error) {
@@ -28,6 +31,9 @@ func (s *Leases) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, e
 	tag, err := s.db.Exec(ctx, renew, lease.ID, lease.Epoch, s.db.Timing().Lease())
 	if err != nil {
 		return lease, false, fmt.Errorf("renewing the lease on transaction %s: %w", lease.ID, err)
+	}
+	if tag.RowsAffected() == 1 { // else it may be tracked still
+		s.tracked.Untrack(lease.ID)
 	}
 	lease.WriteBefore = start.Add(s.db.Timing().WriteWithin)
 	return lease, tag.RowsAffected() == 1, nil
@@ -46,6 +52,7 @@ func (s *Leases) Defer(ctx context.Context, lease txn.Lease, pause time.Duration
 	if _, err := s.db.Exec(ctx, deferRow, lease.ID, lease.Epoch, pause, reason); err != nil {
 		return fmt.Errorf("deferring transaction %s: %w", lease.ID, err)
 	}
+	s.tracked.Untrack(lease.ID)
 	return nil
 }
 
@@ -60,6 +67,9 @@ func (s *Leases) GiveBack(ctx context.Context, leases []txn.Lease, pause time.Du
 	if _, err := s.db.Exec(ctx, giveBack, planned, ids, epochs, pause, reason); err != nil {
 		return fmt.Errorf("giving %d leases back: %w", len(leases), err)
 	}
+	for _, id := range ids {
+		s.tracked.Untrack(id)
+	}
 	return nil
 }
 
@@ -71,6 +81,7 @@ func (s *Leases) Park(ctx context.Context, lease txn.Lease, reason string) error
 	if _, err := s.db.Exec(ctx, park, lease.ID, lease.Epoch, reason); err != nil {
 		return fmt.Errorf("parking transaction %s: %w", lease.ID, err)
 	}
+	s.tracked.Untrack(lease.ID)
 	return nil
 }
 
@@ -86,6 +97,7 @@ func (s *Leases) Reroute(ctx context.Context, lease txn.Lease, route txn.Route, 
 	if err != nil {
 		return false, fmt.Errorf("giving transaction %s another queue: %w", lease.ID, err)
 	}
+	s.tracked.Untrack(lease.ID)
 	return tag.RowsAffected() == 1, nil
 }
 

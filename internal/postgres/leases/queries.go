@@ -1,11 +1,13 @@
 package leases
 
+import "github.com/txsvc/txsvc/internal/postgres/producers"
+
 // The queries that claim have the same shape: a part of their own, "due", that locks rows which may be claimed, and then
 // takeDue, which leases these rows and returns what scanClaim reads. "due" is materialized, thus evaluated once: as a part of
 // a join it could be run again, and lock more rows than its limit.
 const takeDue = `, claimed AS (
 		UPDATE txsvc.transactions t
-		SET lease_until = clock_timestamp() + @lease::interval, lease_epoch = t.lease_epoch + 1, attempts = t.attempts + 1
+		SET delivery = 'pending', lease_until = clock_timestamp() + @lease::interval, lease_epoch = t.lease_epoch + 1, attempts = t.attempts + 1
 		FROM due WHERE t.id = due.id
 		RETURNING t.id, t.kind, t.shard_key, t.topic, t.tag, t.keys, t.properties, coalesce(t.traceparent, '') AS traceparent,
 			t.broker, t.queue_id, t.uniq_key, t.commit_log_offset, t.queue_offset,
@@ -35,8 +37,8 @@ const claimDue = `WITH due AS MATERIALIZED (
 // claimOne leaves an ordered row alone while one before it is pending. A row that is delivered stays so: an old snapshot
 // can only show too many that are pending.
 const claimOne = `WITH due AS MATERIALIZED (
-		SELECT id, lease_until FROM txsvc.transactions r
-		WHERE id = @id AND uniq_key = @uniq_key AND delivery = 'pending' AND lease_until <= now() AND NOT (ordered AND EXISTS (
+		SELECT id, ` + until + ` AS lease_until FROM txsvc.transactions r
+		WHERE id = @id AND uniq_key = @uniq_key AND ` + held + ` AND ` + until + ` <= now() AND NOT (ordered AND EXISTS (
 			SELECT FROM txsvc.transactions b WHERE b.topic = r.topic AND b.shard_key = r.shard_key AND b.ordered
 				AND b.delivery = 'pending' AND b.line < r.line))
 		FOR UPDATE SKIP LOCKED)` + takeDue + byDue
@@ -92,40 +94,40 @@ const groups = `WITH RECURSIVE pairs AS (
 	)
 	SELECT broker, topic FROM pairs UNION ALL SELECT '', topic FROM topics`
 
+// Of a tracked row, the first lease began when it was decided. A statement of a lease's holder makes it one that says by
+// itself that its message is pending.
+const (
+	held  = `delivery IN ('pending', '` + producers.Delivery + `')`
+	until = `coalesce(lease_until, decided_at + @lease::interval)`
+)
+
 // The statements of a lease's holder. Each of them does nothing when the lease was lost.
 const (
-	renew = `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval
-		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending' AND lease_until > clock_timestamp()`
+	renew = `UPDATE txsvc.transactions SET delivery = 'pending', lease_until = clock_timestamp() + $3::interval
+		WHERE id = $1 AND lease_epoch = $2 AND ` + held + ` AND coalesce(lease_until, decided_at + $3::interval) > clock_timestamp()`
 
-	deferRow = `UPDATE txsvc.transactions SET lease_until = clock_timestamp() + $3::interval, last_error = nullif($4, '')
-		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`
+	deferRow = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = CASE delivery WHEN 'tracked' THEN 1 ELSE attempts END, lease_until = clock_timestamp() + $3::interval,
+			last_error = nullif($4, '')
+		WHERE id = $1 AND lease_epoch = $2 AND ` + held + ``
 
 	// giveBack is deferRow for many rows. A claim with which certainly nothing was sent does not count. The condition
 	// on delivery has a form that no index is for, so that rows are found by their ids; see rows.
-	giveBack = `UPDATE txsvc.transactions t SET lease_until = clock_timestamp() + $3::interval, attempts = t.attempts - 1,
+	giveBack = `UPDATE txsvc.transactions t SET delivery = 'pending', lease_until = clock_timestamp() + $3::interval, attempts = greatest(t.attempts - 1, 0),
 			last_error = coalesce(nullif($4, ''), t.last_error)
 		FROM unnest($1::text[], $2::bigint[]) AS l (id, epoch)
-		WHERE t.id = l.id AND t.lease_epoch = l.epoch AND t.delivery || '' = 'pending'`
+		WHERE t.id = l.id AND t.lease_epoch = l.epoch AND t.delivery || '' IN ('pending', '` + producers.Delivery + `')`
 
-	park = `UPDATE txsvc.transactions SET lease_until = 'infinity', last_error = $3
-		WHERE id = $1 AND lease_epoch = $2 AND delivery = 'pending'`
+	park = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = CASE delivery WHEN 'tracked' THEN 1 ELSE attempts END, lease_until = 'infinity', last_error = $3
+		WHERE id = $1 AND lease_epoch = $2 AND ` + held
 
 	reroute = `UPDATE txsvc.transactions
-		SET broker = @broker, queue_id = @queue_id, selector = @selector, reason = @reason, uniq_key = @uniq_key,
+		SET delivery = 'pending', broker = @broker, queue_id = @queue_id, selector = @selector, reason = @reason, uniq_key = @uniq_key,
 			outbox = true, commit_log_offset = @no_half, queue_offset = @no_half,
 			attempts = 0, lease_until = clock_timestamp(), last_error = @why
-		WHERE id = @id AND lease_epoch = @epoch AND delivery = 'pending'`
+		WHERE id = @id AND lease_epoch = @epoch AND ` + held
 )
 
 // noteWaiting leaves rows alone on which somebody is working.
 const noteWaiting = `UPDATE txsvc.transactions SET last_error = $2 WHERE id IN (
 		SELECT id FROM txsvc.transactions WHERE delivery = 'pending' AND broker = $1 AND last_error IS NULL AND lease_until <> 'infinity'
 		ORDER BY lease_until LIMIT $3 FOR UPDATE SKIP LOCKED) AND delivery = 'pending'`
-
-const (
-	register = `WITH gone AS (DELETE FROM txsvc.producers WHERE seen_at < clock_timestamp() - $2::interval AND prefix <> $1)
-		INSERT INTO txsvc.producers (prefix) VALUES ($1) ON CONFLICT (prefix) DO UPDATE SET seen_at = clock_timestamp()`
-
-	ownHalf = `SELECT EXISTS (SELECT FROM txsvc.producers WHERE prefix = $1)
-		OR EXISTS (SELECT FROM txsvc.transactions WHERE id = $2 AND (uniq_key = $3 OR $3 = ANY (fenced)))`
-)

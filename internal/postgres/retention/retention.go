@@ -13,6 +13,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 )
 
 const (
@@ -45,8 +46,9 @@ const (
 	// remove leaves rows on which somebody works for the next sweep. It takes the first block, the one after the last, the
 	// age, and that of abandoned rows.
 	remove = `DELETE FROM txsvc.transactions WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM txsvc.transactions
+		SELECT ctid FROM txsvc.transactions t
 		WHERE ctid >= $1::tid AND ctid < $2::tid AND delivery <> 'pending' AND state <> 'prepared'
+			AND (delivery <> '` + producers.Delivery + `' OR ` + producers.IsVisible + `)
 			AND decided_at < clock_timestamp() - CASE WHEN abandoned THEN $4::interval ELSE $3::interval END
 		FOR UPDATE SKIP LOCKED))`
 

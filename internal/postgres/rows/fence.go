@@ -25,6 +25,11 @@ func (s *Table) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Reso
 	if err == nil && !t.Abandoned {
 		return resolutionOf(t, h), t, nil
 	}
+	if !h.StoredAt.IsZero() {
+		if underWay, err := s.producers.UnderWay(ctx, h.UniqKey, h.StoredAt); underWay || err != nil {
+			return txn.ResolutionUndecided, nil, err
+		}
+	}
 	t, err = s.putFence(ctx, m, h)
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" { // lock_not_available
 		return txn.ResolutionUndecided, nil, nil

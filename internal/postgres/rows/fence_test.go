@@ -41,10 +41,10 @@ func TestDecideByTheRow(t *testing.T) {
 	pgtest.WantResolution(t, resolution, txn.ResolutionUndecided)
 }
 
-// While the local transaction runs, a check-back finds nothing out, and soon; then the transaction commits.
+// While a local transaction commits whose row is there, a check-back finds nothing out, and soon; then the transaction commits.
 func TestDecideWhileRunning(t *testing.T) {
 	t.Parallel()
-	e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("handler", pgtest.Each(`SELECT FROM gate FOR UPDATE`)), pgtest.WithProgram("planner", pgtest.Statements(`SELECT FROM gate FOR UPDATE`)))
+	e := pgtest.New(t, pgtest.WithTables(pgtest.LateGate), pgtest.WithProgram("handler", pgtest.Each(`INSERT INTO late VALUES (1)`)), pgtest.WithProgram("planner", pgtest.Statements(`INSERT INTO late VALUES (1)`)))
 	for _, kind := range []string{"handler", "planner"} {
 		for _, reopened := range []bool{false, true} {
 			a := pgtest.Attempt(kind, fmt.Sprint("tx-", kind, reopened), `{}`, time.Minute)
@@ -71,7 +71,7 @@ func TestDecideWhileRunning(t *testing.T) {
 // The fence of a check-back waits for the local transaction, and what that ends with decides.
 func TestDecideWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
-	e := pgtest.New(t, pgtest.WithTables(pgtest.Gate), pgtest.WithProgram("commits", pgtest.Each(`SELECT FROM gate FOR UPDATE`)), pgtest.WithProgram("fails", pgtest.Each(`SELECT FROM gate FOR UPDATE`, `SELECT 1/0 FROM nowhere`)))
+	e := pgtest.New(t, pgtest.WithTables(pgtest.LateGate), pgtest.WithProgram("commits", pgtest.Each(`INSERT INTO late VALUES (1)`)), pgtest.WithProgram("fails", pgtest.Each(`INSERT INTO late VALUES (0)`)))
 	for kind, want := range map[string]txn.Resolution{"commits": txn.ResolutionCommit, "fails": txn.ResolutionRollback} {
 		a := pgtest.Attempt(kind, "tx-"+kind, `{}`)
 		open := e.Lock(`SELECT FROM gate FOR UPDATE`)

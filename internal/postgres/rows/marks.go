@@ -12,6 +12,7 @@ import (
 
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -25,6 +26,7 @@ const (
 // safe for concurrent use.
 type Marks struct {
 	db      *postgres.DB
+	tracked *producers.Self
 	log     *slog.Logger
 	wake    chan struct{}
 	hurry   chan struct{} // as wake; others wait for the mark
@@ -37,15 +39,18 @@ type Marks struct {
 
 // NewMarks returns Marks that write nothing before Write runs. The bodies of messages of the kinds stay in their rows when
 // the messages are visible; those of others are removed.
-func NewMarks(db *postgres.DB, retains []string, log *slog.Logger) *Marks {
+func NewMarks(db *postgres.DB, tracked *producers.Self, retains []string, log *slog.Logger) *Marks {
 	return &Marks{
-		db: db, log: log, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+		db: db, tracked: tracked, log: log, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
 		retains: append([]string{}, retains...), marks: make(map[string]time.Time),
 	}
 }
 
 // MarkDelivered notes that the message is visible; see txn.Store.
 func (m *Marks) MarkDelivered(id string, at time.Time, ordered bool) {
+	if m.tracked.Delivered(id, at) {
+		return
+	}
 	m.mu.Lock()
 	if len(m.marks) < markLimit {
 		m.marks[id] = Stamp(at)
@@ -144,6 +149,9 @@ type mark struct{ at time.Time }
 
 // of returns the id's mark while it is not known to be in the row.
 func (m *Marks) of(id string) mark {
+	if at := m.tracked.VisibleAt(id); !at.IsZero() {
+		return mark{at}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return mark{m.marks[id]}

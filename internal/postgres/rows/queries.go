@@ -2,48 +2,31 @@ package rows
 
 import (
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 )
 
-// The columns that an attempt writes, and their values in the same layout; Values gives the arguments in this order. Values
-// that are the same for most rows are left to the table's defaults, because each named column costs every transaction
-// time. The row is written here and nowhere else, but for its fence.
+// The columns of a row that takes the place of a fence, or is a rejection, and their values; Values gives the arguments in
+// this order.
 const (
-	columns = `id, kind, state, delivery, request_hash, shard_key, topic, tag, keys, properties, traceparent,
+	columns = `id, kind, state, delivery, shard_key, topic, tag, keys, properties, traceparent,
 	broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
 	body, result, rejection, created_at, decided_at, lease_until, fingerprint`
 
-	values = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-	$12, $13, $14, $15, $16, $17, $18,
-	$19, $20, $21, $22, $23, clock_timestamp() + $24::interval, $25`
+	values = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+	$11, $12, $13, $14, $15, $16, $17,
+	$18, $19, $20, $21, clock_timestamp(), clock_timestamp() + $22::interval, $23`
 
-	place       = `nextval('txsvc.line')` // in the row's line
-	replaceable = ` WHERE id = $1 AND abandoned AND NOT ($16 = ANY (coalesce(fenced, '{}')))`
+	// replace writes a row in the place of an abandoned one. It finds no row when the row is decided, or when it fences this very
+	// half message.
+	replace = `UPDATE txsvc.transactions SET (` + columns + `, outbox, ordered, line, abandoned) = (` + values + `, $24, $25,
+		CASE WHEN $25 THEN nextval('txsvc.line') END, false) WHERE id = $1 AND abandoned AND NOT ($15 = ANY (coalesce(fenced, '{}')))
+		RETURNING decided_at`
 )
-
-// The statements that write the row of an attempt: for a kind with a half message or without one (outbox), in a line
-// (ordered) or in none. Those that replace take the place of an abandoned row. They find no row when the row is decided, or
-// when it fences this very half message.
-const (
-	insertPlain         = `INSERT INTO txsvc.transactions (` + columns + `) VALUES (` + values + `)`
-	insertOutbox        = `INSERT INTO txsvc.transactions (` + columns + `, outbox) VALUES (` + values + `, true)`
-	insertOrdered       = `INSERT INTO txsvc.transactions (` + columns + `, ordered, line) VALUES (` + values + `, true, ` + place + `)`
-	insertOrderedOutbox = `INSERT INTO txsvc.transactions (` + columns + `, outbox, ordered, line) VALUES (` + values + `, true, true, ` + place + `)`
-
-	replacePlain         = `UPDATE txsvc.transactions SET (` + columns + `, abandoned) = (` + values + `, false)` + replaceable
-	replaceOutbox        = `UPDATE txsvc.transactions SET (` + columns + `, outbox, abandoned) = (` + values + `, true, false)` + replaceable
-	replaceOrdered       = `UPDATE txsvc.transactions SET (` + columns + `, ordered, line, abandoned) = (` + values + `, true, ` + place + `, false)` + replaceable
-	replaceOrderedOutbox = `UPDATE txsvc.transactions SET (` + columns + `, outbox, ordered, line, abandoned) = (` + values + `, true, true, ` + place + `, false)` + replaceable
-)
-
-// Finish completes the row of a local transaction that ran in steps. It takes the id, the result, the time of the decision
-// and the lease (an interval).
-const Finish = `UPDATE txsvc.transactions SET result = $2, decided_at = $3, lease_until = clock_timestamp() + $4::interval
-	WHERE id = $1`
 
 // refuse stores a rejection, unless another attempt was decided meanwhile. It may take the place of a fence on its own half
 // message: nothing was committed, and this row holds that for good.
-const refuse = insertPlain + ` ON CONFLICT (id) DO UPDATE SET (` + columns + `, abandoned) = (` + values + `, false)
-	WHERE transactions.abandoned`
+const refuse = `INSERT INTO txsvc.transactions (` + columns + `) VALUES (` + values + `) ON CONFLICT (id) DO UPDATE SET (` + columns + `, abandoned) = (` + values + `, false)
+	WHERE transactions.abandoned RETURNING decided_at`
 
 // fence makes it impossible for the local transaction of a half message to commit: it takes the id's key first, or finds
 // the key taken. Whoever comes second waits for the other, in the database. An abandoned row is decided again with each half
@@ -57,18 +40,22 @@ const fence = `INSERT INTO txsvc.transactions (id, kind, state, delivery, abando
 
 // find reads what scan takes. A result that is larger than any limit, which rows of earlier versions can have, is not read
 // but replaced by its size: reading it would take several times as much memory. $2 is that limit.
-const find = `SELECT id, kind, state, delivery, abandoned, request_hash, shard_key, topic, tag, keys, properties,
+const find = `SELECT id, kind, state, CASE WHEN delivery <> '` + producers.Delivery + `' THEN delivery WHEN ` + producers.IsVisible + ` THEN 'delivered' ELSE 'pending' END,
+		CASE WHEN delivery = '` + producers.Delivery + `' THEN ` + producers.Times + ` END, abandoned, shard_key, topic, tag, keys, properties,
 		broker, queue_id, selector, reason, uniq_key,
 		CASE WHEN octet_length(result::text) <= $2 THEN result END, CASE WHEN octet_length(result::text) > $2 THEN octet_length(result::text) ELSE 0 END,
 		rejection, created_at, decided_at, delivered_at, expires_at, ordered,
 		coalesce(last_error, ''), coalesce(lease_until = 'infinity', false), fingerprint,
 		` + postgres.WaitsForStandbys + `
-	FROM txsvc.transactions WHERE id = $1`
+	FROM txsvc.transactions t WHERE id = $1`
 
-// countPending reads all rows that are pending.
+// countPending reads all rows that are pending, those among them that processes keep track of.
 const countPending = `SELECT count(*), count(*) FILTER (WHERE lease_until = 'infinity'),
 		coalesce(extract(epoch FROM clock_timestamp() - min(decided_at)), 0)::float8
-	FROM txsvc.transactions WHERE delivery = 'pending'`
+	FROM (SELECT lease_until, decided_at FROM txsvc.transactions WHERE delivery = 'pending'
+		UNION ALL SELECT NULL, t.decided_at FROM txsvc.producers p JOIN txsvc.transactions t
+			ON t.created_at >= p.visible_before AND t.created_at < p.ceiling AND left(t.uniq_key, 20) = p.prefix
+			WHERE p.visible_before < p.ceiling AND t.delivery = '` + producers.Delivery + `') AS r`
 
 const redeliver = `UPDATE txsvc.transactions SET lease_until = clock_timestamp(), last_error = NULL
 	WHERE id = $1 AND delivery = 'pending' AND lease_until = 'infinity'`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -28,42 +29,14 @@ func Of(a *txn.Attempt, state txn.State, decidedAt time.Time) *txn.Transaction {
 // Stamp is a time as PostgreSQL stores it, so that an answer and its repetition are equal.
 func Stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// Insert returns the statement that writes the row of an attempt. Its text is the same for all attempts of a kind, so that
-// it is prepared once.
-func Insert(a *txn.Attempt) string {
-	return statement(a, insertPlain, insertOutbox, insertOrdered, insertOrderedOutbox)
-}
-
-// Replace returns the statement that lets the row of an attempt take the place of an abandoned one. It changes no row when
-// the id's row is decided, or fences the attempt's own half message.
-func Replace(a *txn.Attempt) string {
-	return statement(a, replacePlain, replaceOutbox, replaceOrdered, replaceOrderedOutbox)
-}
-
-func statement(a *txn.Attempt, plain, outbox, ordered, orderedOutbox string) string {
-	switch {
-	case a.Via == txn.ViaOutbox && a.Kind.Ordered:
-		return orderedOutbox
-	case a.Via == txn.ViaOutbox:
-		return outbox
-	case a.Kind.Ordered:
-		return ordered
-	default:
-		return plain
-	}
-}
-
-// Values returns the arguments of Insert and Replace. A row whose message is to be delivered gets the lease; others have
+// Values returns the arguments of replace and refuse. A row whose message is to be delivered gets the lease; others have
 // none.
-func Values(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, error) {
-	var properties, rejection, body any
+func rowValues(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, error) {
+	var rejection, body any
 	var leaseArg *time.Duration
-	if len(t.Properties) > 0 {
-		encoded, err := json.Marshal(t.Properties)
-		if err != nil {
-			return nil, fmt.Errorf("encoding the properties: %w", err)
-		}
-		properties = string(encoded)
+	properties, err := propertiesOf(a)
+	if err != nil {
+		return nil, err
 	}
 	if t.Rejection != nil {
 		encoded, err := json.Marshal(t.Rejection)
@@ -74,19 +47,39 @@ func Values(a *txn.Attempt, t *txn.Transaction, lease time.Duration) ([]any, err
 	}
 	if t.Delivery == txn.DeliveryPending {
 		leaseArg = &lease
-		if a.Kind.Body != txn.BodyResult { // else the result is the body
-			body = []byte(a.Request.Payload)
-		}
-	}
-	var traceparent *string
-	if a.Request.Traceparent != "" {
-		traceparent = &a.Request.Traceparent
+		body = bodyOf(a)
 	}
 	return []any{
-		t.ID, t.Kind, string(t.State), string(t.Delivery), t.Fingerprint.Exact, t.ShardKey, t.Topic, t.Tag, t.Keys, properties, traceparent,
+		t.ID, t.Kind, string(t.State), string(t.Delivery), t.ShardKey, t.Topic, t.Tag, t.Keys, properties, orNull(a.Request.Traceparent),
 		t.Route.Queue.Broker, t.Route.Queue.ID, SelectorText(t.Route), t.Route.Reason, a.Half.UniqKey, a.Half.CommitLogOffset, a.Half.QueueOffset,
-		body, JSON(t.Result), rejection, t.CreatedAt, t.DecidedAt, leaseArg, t.Fingerprint.Value,
+		body, JSON(t.Result), rejection, t.CreatedAt, leaseArg, t.Fingerprint,
 	}, nil
+}
+
+func propertiesOf(a *txn.Attempt) (any, error) {
+	if len(a.Request.Properties) == 0 {
+		return nil, nil //nolint:nilnil // NULL
+	}
+	encoded, err := json.Marshal(a.Request.Properties)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the properties: %w", err)
+	}
+	return string(encoded), nil
+}
+
+// bodyOf is what is kept of the message; NULL where the result is the body.
+func bodyOf(a *txn.Attempt) any {
+	if a.Kind.Body == txn.BodyResult {
+		return nil
+	}
+	return []byte(a.Request.Payload)
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
 
 // JSON is an argument of type json: NULL for JSON that was not given.
@@ -101,14 +94,14 @@ func JSON(raw json.RawMessage) any {
 func scan(row pgx.Row) (t *txn.Transaction, waitsForStandbys bool, err error) {
 	t = new(txn.Transaction)
 	var result *string
-	var rejection, properties []byte
+	var rejection, properties, times []byte
 	var decided, delivered, expires *time.Time
 	err = row.Scan(
-		&t.ID, &t.Kind, &t.State, &t.Delivery, &t.Abandoned, &t.Fingerprint.Exact, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
+		&t.ID, &t.Kind, &t.State, &t.Delivery, &times, &t.Abandoned, &t.ShardKey, &t.Topic, &t.Tag, &t.Keys, &properties,
 		&t.Route.Queue.Broker, &t.Route.Queue.ID, &t.Route.Selector, &t.Route.Reason, &t.MessageID,
 		&result, &t.ResultTooLarge,
 		&rejection, &t.CreatedAt, &decided, &delivered, &expires, &t.Ordered,
-		&t.PendingReason, &t.Parked, &t.Fingerprint.Value,
+		&t.PendingReason, &t.Parked, &t.Fingerprint,
 		&waitsForStandbys,
 	)
 	if err != nil {
@@ -130,6 +123,9 @@ func scan(row pgx.Row) (t *txn.Transaction, waitsForStandbys bool, err error) {
 		}
 	}
 	t.CreatedAt, t.DecidedAt, t.DeliveredAt, t.ExpiresAt = t.CreatedAt.UTC(), utc(decided), utc(delivered), utc(expires)
+	if t.Delivery == txn.DeliveryDelivered && t.DeliveredAt.IsZero() {
+		t.DeliveredAt = producers.VisibleAt(times, t.CreatedAt)
+	}
 	return t, waitsForStandbys, nil
 }
 

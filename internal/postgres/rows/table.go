@@ -9,17 +9,21 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/txsvc/txsvc/internal/postgres"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // Table is the table of transactions. It is safe for concurrent use. No call takes longer than a few seconds.
 type Table struct {
-	db    *postgres.DB
-	marks *Marks
+	db        *postgres.DB
+	marks     *Marks
+	producers *producers.Producers
 }
 
 // New returns the table of the database. What it says includes the marks that are not written yet.
-func New(db *postgres.DB, marks *Marks) *Table { return &Table{db: db, marks: marks} }
+func New(db *postgres.DB, marks *Marks, producers *producers.Producers) *Table {
+	return &Table{db: db, marks: marks, producers: producers}
+}
 
 // Find returns the row with the id, or txn.ErrNotFound. Where COMMIT waits for standbys, a row that none has confirmed has
 // the state txn.StateUnknown, and nothing of what follows from the outcome.
@@ -60,12 +64,18 @@ func (s *Table) Refuse(ctx context.Context, a *txn.Attempt, rejection *txn.Rejec
 	defer cancel()
 	t := Of(a, txn.StateRolledBack, time.Now())
 	t.Rejection = rejection
-	args, err := Values(a, t, 0)
+	args, err := rowValues(a, t, 0)
 	if err != nil {
 		return nil, err
 	}
-	tag, err := s.db.Exec(ctx, refuse, args...)
-	if err != nil || tag.RowsAffected() == 0 {
+	err = s.db.Write(ctx, func(conn *pgx.Conn) error {
+		t.DecidedAt, err = ScanDecided(conn.QueryRow(ctx, refuse, args...))
+		return err
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, nil //nolint:nilnil // see above
+	case err != nil:
 		return nil, err
 	}
 	return t, nil

@@ -223,7 +223,7 @@ func answerText(t *txn.Transaction, err error) string {
 	return fmt.Sprintf("%s, %s, %s, replayed %t", t.State, t.Delivery, t.MessageID, t.Replayed)
 }
 
-func sameFingerprint(a, b txn.Fingerprint) bool { return string(a.Exact) == string(b.Exact) }
+func sameFingerprint(a, b txn.Fingerprint) bool { return string(a) == string(b) }
 
 // end judges what is there when all has come to rest.
 func (j *judge) end(rows []database.Row, undecided int, waited time.Duration) []string {

@@ -25,6 +25,7 @@ import (
 type Store interface {
 	txn.Store
 	delivery.Decisions
+	delivery.Gone
 	delivery.HalfClaims
 	outbox.Claims
 	lines.Claims
@@ -83,7 +84,7 @@ func (m *model) start() *process {
 		log = slog.New(&traced{w: m.w, who: life.Name})
 	}
 	p.deliveries = delivery.New(delivery.Ports{
-		Decisions: with.store, Halves: with.store, Outbox: with.store, Lines: with.store, Waiting: with.store, Pending: with.store, Rows: with.store,
+		Decisions: with.store, Begun: with.store, Gone: with.store, Halves: with.store, Outbox: with.store, Lines: with.store, Waiting: with.store, Pending: with.store, Rows: with.store,
 		Broker: with.broker, Probes: with.broker, Copies: with.broker, Queues: routing, Evidence: with.evidence,
 	}, m.timing, metrics(), unregistered{}, log)
 	config := txn.Config{MaxInFlight: 1024, Timing: m.timing}

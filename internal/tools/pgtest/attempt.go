@@ -35,7 +35,7 @@ func Attempt(kind, id, payload string, timeouts ...time.Duration) *txn.Attempt {
 		UniqKey: fmt.Sprintf("%032X", n), Broker: queue.Broker, CommitLogOffset: 1000 + n, QueueOffset: n, TransactionID: "t",
 	}
 	a := &txn.Attempt{
-		Kind: k, Request: r, Fingerprint: txn.Fingerprint{Exact: hash[:], Value: hash[:16]}, Half: half, CreatedAt: time.Now(),
+		Kind: k, Request: r, Fingerprint: hash[:16], Half: half, CreatedAt: time.Now(),
 		Route: txn.Route{Queue: queue, Selector: "hash", Reason: "fnv1a64(shard_key) mod 8"},
 	}
 	a.Message = txn.Message{

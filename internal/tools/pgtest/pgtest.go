@@ -21,6 +21,7 @@ import (
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/postgres/accepted"
 	"github.com/txsvc/txsvc/internal/postgres/leases"
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
 	"github.com/txsvc/txsvc/internal/tools/await"
 	"github.com/txsvc/txsvc/internal/tools/devstack/stacktest"
@@ -122,7 +123,7 @@ type Store struct {
 	*rows.Marks
 	*leases.Claims
 	*leases.Leases
-	*leases.Producers
+	*producers.Producers
 	*accepted.Lists
 	*localtx.Runner
 	Residue *residue.Watcher
@@ -142,11 +143,13 @@ func newStore(t testing.TB, url string, o options) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	marks := rows.NewMarks(db, o.keepsBody, log)
-	table, watcher := rows.New(db, marks), residue.New(db, log)
+	self := producers.NewSelf()
+	known := producers.New(db, self, log)
+	marks := rows.NewMarks(db, self, o.keepsBody, log)
+	table, watcher := rows.New(db, marks, known), residue.New(db, log)
 	s := &Store{
-		DB: db, Table: table, Marks: marks, Claims: leases.NewClaims(db), Leases: leases.New(db), Producers: leases.NewProducers(db, log),
-		Lists: accepted.New(db), Runner: localtx.New(db, table, watcher, o.programs), Residue: watcher,
+		DB: db, Table: table, Marks: marks, Claims: leases.NewClaims(db), Leases: leases.New(db, self), Producers: known,
+		Lists: accepted.New(db), Runner: localtx.New(db, table, self, watcher, o.programs), Residue: watcher,
 	}
 	t.Cleanup(s.Close)
 	return s

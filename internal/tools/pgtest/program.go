@@ -73,3 +73,13 @@ func SQL(t testing.TB, text string) task.SQL {
 
 // Gate is a table whose only row a test locks to stop others there.
 const Gate = `CREATE TABLE gate (n int CHECK (n >= 0)); INSERT INTO gate VALUES (0)`
+
+// LateGate is Gate, and a table whose rows make their transaction wait for the gate at COMMIT, when its own row is written
+// already. Then the row's column n is inserted into the gate, unless it is null: -1 is refused.
+const LateGate = Gate + `; CREATE TABLE late (n int);
+	CREATE FUNCTION wait_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM FROM gate FOR UPDATE;
+		IF NEW.n = 0 THEN PERFORM 1 / NEW.n; END IF;
+		IF NEW.n < 0 THEN INSERT INTO gate VALUES (NEW.n); END IF;
+		RETURN NULL; END $$;
+	CREATE CONSTRAINT TRIGGER wait_late AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_late()`

@@ -169,6 +169,18 @@ func (s *Store) markOf(id string) time.Time {
 	return s.marks[id]
 }
 
+// Begin returns the present; see txn.Store. Rows of this model are not tracked.
+func (s *Store) Begin() time.Time { return time.Now() }
+
+// Settle ends an attempt; see txn.Store.
+func (s *Store) Settle(time.Time) {}
+
+// HandOver ends an attempt; see txn.Store.
+func (s *Store) HandOver(time.Time) {}
+
+// Adopt finds nothing; see delivery.Gone.
+func (s *Store) Adopt(context.Context) (int64, error) { return 0, nil }
+
 // MarkDelivered notes that the message is visible; see txn.Store. Marks are written together, a little later.
 func (s *Store) MarkDelivered(id string, at time.Time, ordered bool) {
 	wait := 10 * time.Millisecond

@@ -1,4 +1,4 @@
-package leases_test
+package producers_test
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // A half message is our own when its process has registered, in whatever process that is asked, or when a row names it.
 func TestOwnHalf(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
+	e := pgtest.New(t)
 	own := func(want bool, id, uniqKey, what string) {
 		t.Helper()
 		if got, err := e.Store.OwnHalf(t.Context(), id, uniqKey); err != nil || got != want {
@@ -48,17 +48,17 @@ func TestOwnHalf(t *testing.T) {
 // A process registers by itself when the database has lost it.
 func TestRegistrationComesBack(t *testing.T) {
 	t.Parallel()
-	e := setup(t)
+	e := pgtest.New(t)
 	e.Exec(`ALTER TABLE txsvc.producers RENAME TO away`)
 	const prefix = "0A000001000111111111"
 	if err := e.Store.Register(t.Context(), prefix); err == nil {
 		t.Fatal("got no error without the table")
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); e.Store.RunRegistration(t.Context(), prefix) }()
+	go func() { defer close(done); e.Store.KeepTrack(t.Context()) }()
 	t.Cleanup(func() { <-done })
 	e.Exec(`ALTER TABLE txsvc.away RENAME TO producers`)
-	for deadline := time.Now().Add(pgtest.Patience); pgtest.Value[int](e.Env, `SELECT count(*) FROM txsvc.producers WHERE prefix = $1`, prefix) == 0; {
+	for deadline := time.Now().Add(pgtest.Patience); pgtest.Value[int](e, `SELECT count(*) FROM txsvc.producers WHERE prefix = $1`, prefix) == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("the process is not registered")
 		}

@@ -1,0 +1,157 @@
+package rows
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/txsvc/txsvc/internal/postgres/producers"
+	"github.com/txsvc/txsvc/internal/txn"
+)
+
+// TableName is the name of the table.
+const TableName = `txsvc.transactions`
+
+// Insert is the row of a committed attempt, as a part of a statement: its columns, the expressions for their values, and the
+// arguments of these. The row is written last in a local transaction, once, with the result.
+type Insert struct {
+	Columns, Values string
+	// Times are further columns, and values, that are evaluated after all others: the transaction is decided then.
+	Times, TimeValues string
+	Args              []any
+	Tracked           bool // the process keeps track of its message
+}
+
+// shape is what decides about the text of an Insert. There are few, so that statements are prepared once.
+type shape struct {
+	kind, topic, tag string
+	first            int  // the number of the first parameter
+	tracked          bool // the process keeps track of the message; else the row has a lease
+	outbox, ordered  bool
+	extras           bool // there is more than most requests have
+}
+
+// texts has the columns and the values of a shape.
+type texts struct{ columns, values, times, timeValues string }
+
+var known sync.Map // of shape, to texts
+
+// InsertOf returns the Insert of an attempt. Its parameters are numbered from first on. A row that is not tracked has the
+// lease. Columns that are null in most rows, and values that are the same for all rows of a kind, are no arguments, because
+// each of them costs every transaction time.
+func InsertOf(a *txn.Attempt, first int, tracked bool, lease time.Duration) (Insert, error) {
+	s := shape{
+		kind: a.Kind.Name, topic: a.Kind.Topic, tag: a.Request.Tag, first: first, tracked: tracked,
+		outbox: a.Via == txn.ViaOutbox, ordered: a.Kind.Ordered,
+	}
+	r := &a.Request
+	s.extras = len(r.Keys) > 0 || len(r.Properties) > 0 || r.Traceparent != "" || r.Tag != a.Kind.Tag
+	if s.extras {
+		s.tag = ""
+	}
+	args := append(make([]any, 0, 18),
+		r.ID, r.ShardKey, a.Route.Queue.Broker, a.Route.Queue.ID, SelectorText(a.Route), a.Route.Reason, a.Half.UniqKey,
+		a.Half.CommitLogOffset, a.Half.QueueOffset, bodyOf(a), Stamp(a.CreatedAt), a.Fingerprint)
+	if !tracked {
+		args = append(args, lease)
+	}
+	if s.extras {
+		properties, err := propertiesOf(a)
+		if err != nil {
+			return Insert{}, err
+		}
+		args = append(args, r.Tag, r.Keys, properties, orNull(r.Traceparent))
+	}
+	text, ok := known.Load(s)
+	if !ok {
+		text, _ = known.LoadOrStore(s, s.texts())
+	}
+	t := text.(texts) //nolint:forcetypeassert // the map holds nothing else
+	return Insert{Columns: t.columns, Values: t.values, Times: t.times, TimeValues: t.timeValues, Args: args, Tracked: tracked}, nil
+}
+
+// texts lists the columns and the values in the order of InsertOf's arguments.
+func (s shape) texts() texts {
+	var columns, values []string
+	n := s.first
+	add := func(column, value string) {
+		columns = append(columns, column)
+		values = append(values, value)
+	}
+	param := func(column, cast string) {
+		add(column, "$"+strconv.Itoa(n)+"::"+cast)
+		n++
+	}
+	for _, c := range [][2]string{
+		{"id", "text"}, {"shard_key", "text"}, {"broker", "text"}, {"queue_id", "int"}, {"selector", "text"}, {"reason", "text"},
+		{"uniq_key", "text"}, {"commit_log_offset", "bigint"}, {"queue_offset", "bigint"}, {"body", "bytea"}, {"created_at", "timestamptz"},
+		{"fingerprint", "bytea"},
+	} {
+		param(c[0], c[1])
+	}
+	add("kind", literal(s.kind))
+	add("topic", literal(s.topic))
+	add("state", "'committed'")
+	t := texts{times: "decided_at", timeValues: "clock_timestamp()"}
+	if s.tracked {
+		add("delivery", "'"+producers.Delivery+"'")
+	} else {
+		add("delivery", "'pending'")
+		t.times, t.timeValues = "decided_at, lease_until", "clock_timestamp(), clock_timestamp() + $"+strconv.Itoa(n)+"::interval"
+		n++
+	}
+	if s.extras {
+		param("tag", "text")
+		param("keys", "text[]")
+		param("properties", "jsonb")
+		param("traceparent", "text")
+	} else {
+		add("tag", literal(s.tag))
+	}
+	if s.outbox {
+		add("outbox", "true")
+	}
+	if s.ordered {
+		add("ordered", "true")
+		add("line", "nextval('txsvc.line')") // its place in its line
+	}
+	t.columns, t.values = strings.Join(columns, ", "), strings.Join(values, ", ")
+	return t
+}
+
+// literal is a constant of SQL.
+func literal(s string) string {
+	if strings.Contains(s, `\`) {
+		return "E'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
+
+// Statement returns the Insert as a statement of its own, with its arguments. It takes the result as one argument more, and
+// returns the time of the decision.
+func (i Insert) Statement(result []byte) (sql string, args []any) {
+	columns, values, args := i.Columns, i.Values, i.Args
+	if result != nil {
+		args = append(args, string(result))
+		columns += `, result`
+		values += `, $` + strconv.Itoa(len(args)) + `::json`
+	}
+	return `INSERT INTO ` + TableName + ` (` + columns + `, ` + i.Times + `) VALUES (` + values + `, ` + i.TimeValues + `) RETURNING decided_at`, args
+}
+
+// Replace returns the statement that lets the row of an attempt, with its result, take the place of an abandoned one. It
+// changes no row when the id's row is decided, or fences the attempt's own half message; else it returns the time of the
+// decision.
+func Replace(a *txn.Attempt, t *txn.Transaction, lease time.Duration) (sql string, args []any, err error) {
+	args, err = rowValues(a, t, lease)
+	return replace, append(args, a.Via == txn.ViaOutbox, a.Kind.Ordered), err
+}
+
+// ScanDecided reads the time of the decision.
+func ScanDecided(row pgx.Row) (at time.Time, err error) {
+	err = row.Scan(&at)
+	return at.UTC(), err
+}
