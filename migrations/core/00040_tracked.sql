@@ -22,6 +22,16 @@ CREATE TABLE IF NOT EXISTS txsvc.visible (
     PRIMARY KEY (producer, before)
 );
 
+-- The rows with what is known of their messages: for people who look.
+CREATE OR REPLACE VIEW txsvc.current AS
+    SELECT id, kind, state, CASE WHEN delivery <> 'tracked' THEN delivery
+            WHEN EXISTS (SELECT FROM txsvc.producers p WHERE p.prefix = left(t.uniq_key, 20) AND t.created_at >= p.visible_before) THEN 'pending'
+            ELSE 'delivered' END AS delivery,
+        shard_key, topic, tag, keys, properties, traceparent, broker, queue_id, selector, reason, uniq_key, commit_log_offset, queue_offset,
+        body, result, rejection, created_at, decided_at, delivered_at, expires_at, lease_until, lease_epoch, attempts, last_error,
+        outbox, ordered, line, abandoned, fenced
+    FROM txsvc.transactions t;
+
 SET lock_timeout = '10min';
 -- The rest of a process that is gone is found by this, and transactions are listed by it, newest first.
 DROP INDEX CONCURRENTLY IF EXISTS txsvc.transactions_created;
@@ -36,6 +46,7 @@ UPDATE txsvc.transactions SET delivery = 'delivered', delivered_at = decided_at,
 SET lock_timeout = '10min';
 DROP INDEX CONCURRENTLY IF EXISTS txsvc.transactions_created;
 RESET lock_timeout;
+DROP VIEW IF EXISTS txsvc.current;
 DROP TABLE IF EXISTS txsvc.visible;
 ALTER TABLE txsvc.producers DROP COLUMN IF EXISTS format, DROP COLUMN IF EXISTS visible_before, DROP COLUMN IF EXISTS settled_before,
     DROP COLUMN IF EXISTS ceiling;

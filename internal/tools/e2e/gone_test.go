@@ -183,7 +183,7 @@ func TestBrokerGone(t *testing.T) {
 func (e *env) pendingSince(t time.Time) (n int) {
 	e.t.Helper()
 	await.Success(e.t, recoverLimit, func() error {
-		return e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending' AND created_at < $1`, t).Scan(&n)
+		return e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current WHERE delivery = 'pending' AND created_at < $1`, t).Scan(&n)
 	})
 	return n
 }

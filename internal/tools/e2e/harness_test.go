@@ -458,7 +458,7 @@ func (e *env) readQueue(ctx context.Context, broker string, id int, into map[str
 func (e *env) committed() map[string]string {
 	e.t.Helper()
 	rows, err := e.db.Query(context.Background(), `SELECT coalesce(t.id, o.id), coalesce(t.state, 'no row'), coalesce(t.delivery, ''), o.id IS NOT NULL
-		FROM (SELECT * FROM txsvc.transactions WHERE kind = 'order.create') t FULL JOIN orders o ON o.id = t.id`)
+		FROM (SELECT * FROM txsvc.current WHERE kind = 'order.create') t FULL JOIN orders o ON o.id = t.id`)
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func (e *env) settleInOrder(limit time.Duration) int {
 	await.Success(e.t, limit, func() error {
 		var pending int
 		var example string
-		err := e.db.QueryRow(context.Background(), `SELECT count(*), coalesce(min(id || ': ' || coalesce(last_error, '')), '') FROM txsvc.transactions
+		err := e.db.QueryRow(context.Background(), `SELECT count(*), coalesce(min(id || ': ' || coalesce(last_error, '')), '') FROM txsvc.current
 			WHERE delivery = 'pending' AND lease_until < 'infinity'`).Scan(&pending, &example)
 		if err != nil || pending > 0 {
 			return fmt.Errorf("%d deliveries are pending, for example %s (%v)", pending, example, err)
@@ -117,7 +117,7 @@ func (e *env) settleInOrder(limit time.Duration) int {
 		ordered bool
 	}
 	rows := make(map[string]row)
-	found, err := e.db.Query(context.Background(), `SELECT id, shard_key, (result->>'n')::int, ordered FROM txsvc.transactions WHERE delivery = 'delivered'`)
+	found, err := e.db.Query(context.Background(), `SELECT id, shard_key, (result->>'n')::int, ordered FROM txsvc.current WHERE delivery = 'delivered'`)
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -158,7 +158,7 @@ func TestBrokerPaused(t *testing.T) {
 	stack.Broker(0).Resume()
 	await.Success(t, 40*time.Second, func() error {
 		var pending int
-		if err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending'`).Scan(&pending); err != nil {
+		if err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current WHERE delivery = 'pending'`).Scan(&pending); err != nil {
 			return err
 		}
 		if pending > 0 {

@@ -120,7 +120,7 @@ func TestBacklogIsShared(t *testing.T) {
 		begin := time.Now()
 		created += load(t, replicas, []string{"unordered"}, 10, 50)
 		took += time.Since(begin)
-		if err := e.db.QueryRow(t.Context(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending'`).Scan(&left); err != nil {
+		if err := e.db.QueryRow(t.Context(), `SELECT count(*) FROM txsvc.current WHERE delivery = 'pending'`).Scan(&left); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -293,7 +293,7 @@ func TestBadTopic(t *testing.T) {
 		t.Helper()
 		await.Success(t, limit, func() error {
 			var pending int
-			err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending' AND topic = $1`, topic).Scan(&pending)
+			err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current WHERE delivery = 'pending' AND topic = $1`, topic).Scan(&pending)
 			if err != nil || pending > 0 {
 				return fmt.Errorf("%d messages to %s are pending (%v)", pending, topic, err)
 			}

@@ -137,7 +137,7 @@ func TestHeldUpBeyondTheLease(t *testing.T) {
 	wg.Wait()
 	await.Success(t, 2*recoverLimit, func() error {
 		var delivered int
-		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'delivered'`).Scan(&delivered)
+		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current WHERE delivery = 'delivered'`).Scan(&delivered)
 		if err != nil || delivered != load {
 			return fmt.Errorf("%d of %d are delivered (%v)", delivered, load, err)
 		}

@@ -84,7 +84,7 @@ func TestPausedReplica(t *testing.T) {
 	await.Success(t, recoverLimit, func() error {
 		var pending, delivered int
 		err := e.db.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE delivery = 'pending'), count(*) FILTER (WHERE delivery = 'delivered')
-			FROM txsvc.transactions`).Scan(&pending, &delivered)
+			FROM txsvc.current`).Scan(&pending, &delivered)
 		if err != nil || pending > 0 || delivered != load {
 			return fmt.Errorf("%d pending, %d delivered (%v)", pending, delivered, err)
 		}

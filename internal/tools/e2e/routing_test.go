@@ -179,7 +179,7 @@ func (r *routes) settled(t *testing.T, topics ...string) {
 	rows := make(map[string]queue)
 	await.Success(t, recoverLimit+10*time.Second, func() error {
 		clear(rows)
-		found, err := r.db.Query(context.Background(), `SELECT id, broker, queue_id, delivery FROM txsvc.transactions
+		found, err := r.db.Query(context.Background(), `SELECT id, broker, queue_id, delivery FROM txsvc.current
 			WHERE state = 'committed' AND topic = ANY ($1)`, topics)
 		if err != nil {
 			return err

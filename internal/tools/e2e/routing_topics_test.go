@@ -170,7 +170,7 @@ func (r *routes) queuesRemoved(t *testing.T) {
 	// What was routed before the change is read now; then nothing is in the queues that go.
 	await.Success(t, recoverLimit, func() error {
 		var pending int
-		err := r.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions
+		err := r.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current
 			WHERE delivery = 'pending' AND topic = 'shrink' AND queue_id >= $1`, left).Scan(&pending)
 		if err == nil && pending > 0 {
 			err = fmt.Errorf("%d messages are pending in the queues that go", pending)

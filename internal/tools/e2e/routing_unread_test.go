@@ -89,7 +89,7 @@ kinds:
 	}
 	await.Success(t, recoverLimit, func() error {
 		var pending int
-		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions WHERE delivery <> 'delivered' OR queue_id >= $1`, readable).Scan(&pending)
+		err := e.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current WHERE delivery <> 'delivered' OR queue_id >= $1`, readable).Scan(&pending)
 		if err == nil && pending > 0 {
 			err = fmt.Errorf("%d messages are not delivered to a queue that is read", pending)
 		}

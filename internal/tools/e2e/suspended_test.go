@@ -48,7 +48,7 @@ kinds:
 	release()
 	await.Success(t, 2*recoverLimit, func() error {
 		var delivery string
-		err := e.db.QueryRow(context.Background(), `SELECT delivery FROM txsvc.transactions WHERE id = 'tx-1'`).Scan(&delivery)
+		err := e.db.QueryRow(context.Background(), `SELECT delivery FROM txsvc.current WHERE id = 'tx-1'`).Scan(&delivery)
 		if err != nil || delivery != "delivered" {
 			return fmt.Errorf("the delivery is %q (%v)", delivery, err)
 		}

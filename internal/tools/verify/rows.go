@@ -59,7 +59,9 @@ type database struct {
 	pool        *pgxpool.Pool
 	first, last string // ids of the run are from first on, before last
 	columns     string
+	table       string // with what is known of the messages
 	lines       bool
+	tracked     bool // processes may keep track of messages
 	patience    time.Duration // after which one query is given up
 }
 
@@ -92,7 +94,12 @@ func openDatabase(ctx context.Context, url, prefix string, patience time.Duratio
 func (d *database) look(ctx context.Context) error {
 	var table bool
 	err := d.pool.QueryRow(ctx, `SELECT to_regclass('txsvc.transactions') IS NOT NULL, EXISTS (SELECT FROM pg_attribute
-		WHERE attrelid = to_regclass('txsvc.transactions') AND attname = 'line' AND NOT attisdropped)`).Scan(&table, &d.lines)
+		WHERE attrelid = to_regclass('txsvc.transactions') AND attname = 'line' AND NOT attisdropped), to_regclass('txsvc.current') IS NOT NULL`).
+		Scan(&table, &d.lines, &d.tracked)
+	d.table = "txsvc.transactions"
+	if d.tracked {
+		d.table = "txsvc.current"
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("asking the database: %w", err)
@@ -110,7 +117,7 @@ func (d *database) close() { d.pool.Close() }
 
 func (d *database) scan(ctx context.Context, handle func(*Row)) error {
 	for after := d.first; ; {
-		n, last, err := d.query(ctx, handle, `SELECT `+d.columns+` FROM txsvc.transactions
+		n, last, err := d.query(ctx, handle, `SELECT `+d.columns+` FROM `+d.table+`
 			WHERE id > $1 COLLATE "C" AND id < $2 COLLATE "C" ORDER BY id COLLATE "C" LIMIT $3`, after, d.last, rowBatch)
 		if err != nil || n < rowBatch {
 			return err
@@ -120,7 +127,7 @@ func (d *database) scan(ctx context.Context, handle func(*Row)) error {
 }
 
 func (d *database) find(ctx context.Context, ids []string, handle func(*Row)) error {
-	_, _, err := d.query(ctx, handle, `SELECT `+d.columns+` FROM txsvc.transactions WHERE id = ANY ($1)`, ids)
+	_, _, err := d.query(ctx, handle, `SELECT `+d.columns+` FROM `+d.table+` WHERE id = ANY ($1)`, ids)
 	return err
 }
 
@@ -198,8 +205,13 @@ func (d *database) pending(ctx context.Context) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	// The first condition is that of the partial index; few of its rows belong to the run.
-	err = d.pool.QueryRow(ctx, `SELECT count(*) FROM txsvc.transactions
-		WHERE delivery = 'pending' AND id > $1 COLLATE "C" AND id < $2 COLLATE "C"`, d.first, d.last).Scan(&n)
+	sql := `SELECT count(*) FROM txsvc.transactions WHERE delivery = 'pending' AND id > $1 COLLATE "C" AND id < $2 COLLATE "C"`
+	if d.tracked {
+		sql = `SELECT (` + sql + `) + (SELECT count(*) FROM txsvc.producers p JOIN txsvc.transactions t
+			ON t.created_at >= p.visible_before AND t.created_at < p.ceiling AND left(t.uniq_key, 20) = p.prefix
+			WHERE t.delivery = 'tracked' AND t.id > $1 COLLATE "C" AND t.id < $2 COLLATE "C")`
+	}
+	err = d.pool.QueryRow(ctx, sql, d.first, d.last).Scan(&n)
 	return n, err
 }
 
