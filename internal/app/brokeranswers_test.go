@@ -98,11 +98,13 @@ func (b *brokerWithOneAnswer) answer(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// undone is what of the database and the deliveries a request needs that ends before its local transaction.
-type undone struct {
-	txn.Store
-	txn.Deliveries
-}
+// untouched is what of the database a request needs that ends before its local transaction; undone, what of the deliveries.
+type untouched struct{ txn.Store }
+
+func (untouched) Begin() time.Time { return time.Now() }
+func (untouched) Settle(time.Time) {}
+
+type undone struct{ txn.Deliveries }
 
 func (undone) Find(string) *txn.Attempt { return nil }
 func (undone) Alive(string) bool        { return true }
@@ -141,7 +143,7 @@ func apiOver(t *testing.T, b *brokerWithOneAnswer) nethttp.Handler {
 	config.Timing = timing
 	sender := messages.New(config, topics, router, mq, registry, metrics.QueueMessages, log)
 	t.Cleanup(func() { _ = sender.Close(context.Background()) })
-	flow := txn.NewService(txn.Config{MaxInFlight: 8, Timing: timing}, kinds, router, mq, nil, undone{}, metrics, log)
+	flow := txn.NewService(txn.Config{MaxInFlight: 8, Timing: timing}, kinds, router, mq, untouched{}, undone{}, metrics, log)
 	handler, err := http.New(http.Config{
 		Transactions: flow, Messages: sender, Routes: router, Kinds: kinds, Gatherer: registry, Registerer: registry, Log: log,
 	})

@@ -61,7 +61,7 @@ type database struct {
 	columns     string
 	table       string // with what is known of the messages
 	lines       bool
-	tracked     bool // processes may keep track of messages
+	tracked     bool          // processes may keep track of messages
 	patience    time.Duration // after which one query is given up
 }
 
