@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,13 +16,10 @@ import (
 const archiveFile = "classes.jsa"
 
 // classArchives is the directory of the archives in the cache, one for each version of Java, which uses no other's.
-func classArchives(ctx context.Context, cache, java, version string) (string, error) {
-	said, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
-	if err != nil {
-		return "", err
-	}
-	name := regexp.MustCompile(`[^0-9A-Za-z.+]+`).ReplaceAllString(strings.SplitN(string(said), "\n", 2)[0], "-")
-	return filepath.Join(cache, "rocketmq-"+version+"-classes-"+name), nil
+func classArchives(cache, javaVersion, version string) string {
+	first, _, _ := strings.Cut(javaVersion, "\n")
+	name := regexp.MustCompile(`[^0-9A-Za-z.+]+`).ReplaceAllString(first, "-")
+	return filepath.Join(cache, "rocketmq-"+version+"-classes-"+name)
 }
 
 // archiveOf is the archive's name for a main class.

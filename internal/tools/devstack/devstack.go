@@ -134,11 +134,11 @@ func start(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	java, err := findJava(ctx)
+	java, version, err := findJava(ctx)
 	if err != nil {
 		return nil, err
 	}
-	inst, err := install(ctx, o, java, owner)
+	inst, err := install(ctx, o, java, version, owner)
 	if err != nil {
 		return nil, err
 	}

@@ -19,11 +19,11 @@ func InstalledCache(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	java, err := findJava(ctx)
+	java, version, err := findJava(ctx)
 	if err != nil {
 		return "", err
 	}
-	if _, err := install(ctx, o, java, owner); err != nil {
+	if _, err := install(ctx, o, java, version, owner); err != nil {
 		return "", err
 	}
 	return cacheDir("", owner)

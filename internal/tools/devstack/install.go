@@ -25,20 +25,21 @@ const (
 
 // installation has the paths of the binaries.
 type installation struct {
-	java      string
-	postgres  string // holds bin, lib, share
-	classpath string
-	archives  string // holds the class archives; empty: there are none
+	java        string
+	javaVersion string // what java says of it
+	postgres    string // holds bin, lib, share
+	classpath   string
+	archives    string // holds the class archives; empty: there are none
 }
 
 // install puts the binaries into the cache, once for all stacks of the user.
-func install(ctx context.Context, o Options, java string, owner *owner) (*installation, error) {
+func install(ctx context.Context, o Options, java, javaVersion string, owner *owner) (*installation, error) {
 	cache, err := cacheDir(o.CacheDir, owner)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the cache of binaries: %w", err)
 	}
 	inst := &installation{
-		java:     java,
+		java: java, javaVersion: javaVersion,
 		postgres: filepath.Join(cache, "postgres-"+postgresArtifact+"-"+postgresPlatform()),
 	}
 	rocketmq := filepath.Join(cache, "rocketmq-"+o.RocketMQVersion)
@@ -98,9 +99,9 @@ func lockCache(ctx context.Context, o Options, cache string) (*os.File, error) {
 
 // installArchives makes the class archives in the cache, once, and returns their directory.
 func installArchives(ctx context.Context, o Options, cache string, inst *installation) (string, error) {
-	dir, err := classArchives(ctx, cache, inst.java, o.RocketMQVersion)
-	if err != nil || exists(dir) {
-		return dir, err
+	dir := classArchives(cache, inst.javaVersion, o.RocketMQVersion)
+	if exists(dir) {
+		return dir, nil
 	}
 	lock, err := lockCache(ctx, o, cache)
 	if err != nil {

@@ -21,27 +21,26 @@ const (
 	installMaven = "install maven (Debian, Ubuntu, Fedora, Homebrew), and have mvn in PATH"
 )
 
-// findJava returns the java of JAVA_HOME, or of PATH, if it is new enough.
-func findJava(ctx context.Context) (string, error) {
-	java, err := javaCommand()
-	if err != nil {
-		return "", fmt.Errorf("RocketMQ needs Java %d or newer, and there is none: %s", oldestJava, installJava)
+// findJava returns the java of JAVA_HOME, or of PATH, if it is new enough, and what it says of its version.
+func findJava(ctx context.Context) (java, said string, err error) {
+	if java, err = javaCommand(); err != nil {
+		return "", "", fmt.Errorf("RocketMQ needs Java %d or newer, and there is none: %s", oldestJava, installJava)
 	}
 	out, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if ctx.Err() != nil {
-		return "", fmt.Errorf("asking Java for its version: %w", context.Cause(ctx))
+		return "", "", fmt.Errorf("asking Java for its version: %w", context.Cause(ctx))
 	}
 	if err != nil { // macOS has a java that only says that there is none
-		return "", fmt.Errorf("RocketMQ needs Java %d or newer, and %s does not run (%w): %s", oldestJava, java, err, installJava)
+		return "", "", fmt.Errorf("RocketMQ needs Java %d or newer, and %s does not run (%w): %s", oldestJava, java, err, installJava)
 	}
 	major, err := javaMajor(string(out))
 	if err != nil {
-		return "", fmt.Errorf("asking %s for its version: %w", java, err)
+		return "", "", fmt.Errorf("asking %s for its version: %w", java, err)
 	}
 	if major < oldestJava {
-		return "", fmt.Errorf("RocketMQ needs Java %d or newer, and %s is Java %d: %s", oldestJava, java, major, installJava)
+		return "", "", fmt.Errorf("RocketMQ needs Java %d or newer, and %s is Java %d: %s", oldestJava, java, major, installJava)
 	}
-	return java, nil
+	return java, string(out), nil
 }
 
 func javaCommand() (string, error) {
