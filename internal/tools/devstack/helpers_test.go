@@ -25,6 +25,7 @@ func fast(dir string) devstack.Options {
 		PostgresConfig: map[string]string{"fsync": "off"},
 		JavaOptions:    []string{"-XX:TieredStopAtLevel=1"},
 		ClassArchive:   true,
+		NoTimers:       true,
 	}
 }
 

@@ -152,6 +152,9 @@ func masterOrSlave(s *Stack, i int, name string, port int, lines map[string]stri
 		"cleanFileForciblyEnable":        "false", // a disk filled by others must not cost messages
 		"enablePropertyFilter":           "true",  // consumers may filter by SQL92; off by default
 	}
+	if s.opts.NoTimers {
+		config["timerWheelEnable"], config["reviveQueueNum"] = "false", "1"
+	}
 	maps.Copy(config, lines)
 	sp := rocketmqSpec(s, name, brokerMain, []string{"-Xms64m", "-Xmx512m"}, config)
 	sp.ready = func(ctx context.Context) error {

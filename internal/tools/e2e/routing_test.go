@@ -65,7 +65,7 @@ func TestRoutes(t *testing.T) {
 
 func newRoutes(t *testing.T) *routes {
 	t.Helper()
-	stack := stacktest.Private(t, devstack.Options{Brokers: 2})
+	stack := stacktest.Private(t, devstack.Options{Brokers: 2, BrokerConfig: map[string]string{"timerWheelEnable": "true"}}) // else it deletes no topic
 	r := &routes{
 		env: newEnvMigrating(t, stack.DatabaseURL(), stack.Nameservers()), stack: stack, seen: make(map[string]queue),
 		topics: []string{"move", "keep", "grow", "keepgrow", "readonly", "shrink", "gone", "keepgone", "half", "lined", "boxed"},

@@ -108,7 +108,7 @@ func attachOrStart(ctx context.Context) (*Stack, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	running, release, err := StartTemporary(ctx, devstack.Options{BrokerConfig: Patient(nil)})
+	running, release, err := StartTemporary(ctx, SharedOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,14 @@ func Patient(settings map[string]string) map[string]string {
 	return all
 }
 
-// StartTemporary starts a stack for tests, without syncing to disk and with a light JIT compiler. If o.Dir is empty,
-// the stack is in a new temporary directory. release kills it and removes the directory.
+// SharedOptions are those of the stack that tests share. Its broker also delivers messages at a given time.
+func SharedOptions() devstack.Options {
+	return devstack.Options{BrokerConfig: Patient(map[string]string{"timerWheelEnable": "true"})}
+}
+
+// StartTemporary starts a stack for tests, without syncing to disk, with a light JIT compiler and without timers in its brokers
+// (see devstack.Options), unless o.BrokerConfig turns them on. If o.Dir is empty, the stack is in a new temporary directory.
+// release kills it and removes the directory.
 func StartTemporary(ctx context.Context, o devstack.Options) (s *devstack.Stack, release func(), err error) {
 	remove := func() {}
 	if o.Dir == "" {
@@ -143,7 +149,7 @@ func StartTemporary(ctx context.Context, o devstack.Options) (s *devstack.Stack,
 	if o.JavaOptions == nil {
 		o.JavaOptions = []string{"-XX:TieredStopAtLevel=1"}
 	}
-	o.ClassArchive, o.TimerSlack = true, timerSlack
+	o.ClassArchive, o.NoTimers, o.TimerSlack = true, true, timerSlack
 	s, err = devstack.Start(ctx, o)
 	if err != nil {
 		remove()

@@ -62,10 +62,9 @@ func start(signals <-chan os.Signal) (*devstack.Stack, func(), error) {
 		case <-started:
 		}
 	}()
-	return stacktest.StartTemporary(ctx, devstack.Options{
-		BrokerConfig: stacktest.Patient(nil),
-		Progress:     func(step string) { fmt.Fprintln(os.Stderr, "withstack:", step) },
-	})
+	o := stacktest.SharedOptions()
+	o.Progress = func(step string) { fmt.Fprintln(os.Stderr, "withstack:", step) }
+	return stacktest.StartTemporary(ctx, o)
 }
 
 // follow runs the command, forwards signals to it, and returns its exit code.
