@@ -52,7 +52,8 @@ func TestSlaveAway(t *testing.T) {
 
 	stack.Slave(0).Kill()
 	created += load(t, []*service{s}, []string{"fallback"}, 10, 24) // the first of them wait, all at once
-	before, trials, fallbacks := e.halves(), s.metric("txsvc_broker_breaker_trials_total"), s.metric("txsvc_fallbacks_total")
+	trials, fallbacks := s.metric("txsvc_broker_breaker_trials_total"), s.metric("txsvc_fallbacks_total")
+	before := e.halves()
 	const without = 400
 	got := load(t, []*service{s}, []string{"fallback"}, 10, without)
 	created += got
@@ -60,8 +61,8 @@ func TestSlaveAway(t *testing.T) {
 	if fallbacks = s.metric("txsvc_fallbacks_total") - fallbacks; got != without || fallbacks != without {
 		t.Errorf("of %d requests %d were answered 201, %v went on without half messages", without, got, fallbacks)
 	}
-	trials = s.metric("txsvc_broker_breaker_trials_total") - trials
-	if tried := e.halves() - before; tried > int64(trials)+1 { // one may have been under way
+	tried := e.halves() - before
+	if trials = s.metric("txsvc_broker_breaker_trials_total") - trials; tried > int64(trials)+1 { // one may have been under way
 		t.Errorf("%d half messages were sent, %v by the service itself: requests should not try", tried, trials)
 	}
 	if status, text := s.page("/readyz"); status != http.StatusOK || !strings.Contains(text, "FLUSH_SLAVE_TIMEOUT") {
