@@ -25,6 +25,6 @@ func TestPoolIsExhausted(t *testing.T) {
 func TestNotMigrated(t *testing.T) {
 	t.Parallel()
 	e := pgtest.New(t)
-	e.Exec(`DROP TABLE txsvc.transactions`)
+	e.Exec(`DROP TABLE txsvc.transactions CASCADE`) // and the view of it
 	pgtest.WantFailed(t, e.Store.Run(t.Context(), pgtest.Attempt("orders", "tx-1", pgtest.Order)), txn.CodeDatabaseUnavailable, "txsvc migrate up")
 }
