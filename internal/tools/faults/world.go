@@ -109,8 +109,6 @@ func (w *world) startStack(ctx context.Context, o Options) error {
 		PostgresConfig: map[string]string{"max_connections": "300", "checkpoint_timeout": "60s", "max_wal_size": "2GB"},
 		JavaOptions:    []string{"-XX:TieredStopAtLevel=1", "-XX:NewRatio=1"},
 		ClassArchive:   true,
-		NoTimers:       true,
-		TimerSlack:     10 * time.Millisecond, // so that idle brokers leave the CPU to those that are not
 		Progress:       func(step string) { w.log.InfoContext(ctx, step) },
 	})
 	if err != nil {
