@@ -131,9 +131,9 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	return b.startAudit(ctx)
 }
 
-// build builds a Go program of the module in dir.
+// build builds a Go program of the module in dir, without the race detector, which a test of this package may have.
 func (b *bench) build(ctx context.Context, dir, binary, program string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-race=false", "-o", binary, program)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", program, err, out)

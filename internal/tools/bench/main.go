@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -65,7 +66,7 @@ func measure(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return r.write(os.Stdout)
+	return errors.Join(r.write(os.Stdout), r.wrong())
 }
 
 func names(list string) []string {

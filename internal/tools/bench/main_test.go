@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/txsvc/txsvc/internal/tools/verify"
 )
 
 // TestShortRun runs the benchmark in its shortest form. Its floor is loose, because machines that run tests are busy: contenders answer,
@@ -60,6 +62,9 @@ func checkFloor(t *testing.T, c *outcome) {
 			t.Errorf("%s: got no CPU time or WAL: %+v", c.Name, s)
 		}
 	}
+	if q := c.Closed.OfPlain; q == nil || q.PerSecond <= 0 || !messages && *q != (quotients{1, 1, 1, 1, 1}) {
+		t.Errorf("%s: got the multiples of plain %+v", c.Name, q)
+	}
 	if len(c.Open) != 1 || c.Open[0].Part != .5 || c.Open[0].Rate > c.Closed.PerSecond {
 		t.Errorf("%s: got the open loops %+v, want one at half of %g", c.Name, c.Open, c.Closed.PerSecond)
 	}
@@ -85,6 +90,35 @@ func checkXML(t *testing.T, file string) {
 		} else if err != nil {
 			t.Fatalf("the chart: %v", err)
 		}
+	}
+}
+
+// TestOfPlain: each round has a quotient of its own, so that a machine that gets slower changes none.
+func TestOfPlain(t *testing.T) {
+	t.Parallel()
+	var turns, plain []turn
+	for _, speed := range []float64{1000, 100, 10} {
+		turns = append(turns, turn{PerSecond: speed / 2, Service: 3000 / speed, Postgres: 1, WAL: 3, P99: 8})
+		plain = append(plain, turn{PerSecond: speed, Service: 1000 / speed, Postgres: 2, WAL: 2, P99: 2})
+	}
+	if got, want := *ofPlain(turns, plain), (quotients{PerSecond: .5, Service: 3, Postgres: .5, WAL: 1.5, P99: 4}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := ofPlain(turns, nil); got != nil {
+		t.Errorf("without plain: got %+v", got)
+	}
+}
+
+func TestWrongRunsFail(t *testing.T) {
+	t.Parallel()
+	lost := &verify.Findings{Classes: map[string]int{verify.Lost: 1}}
+	r := results{Contenders: []outcome{{Name: "java", Found: lost}, {Name: "sql", ours: true, Found: &verify.Findings{}}}}
+	if err := r.wrong(); err != nil {
+		t.Errorf("what another program has lost: got the error %v", err)
+	}
+	r.Contenders[1].Found = lost
+	if err := r.wrong(); err == nil || !strings.Contains(err.Error(), "sql") {
+		t.Errorf("what the service has lost: got the error %v", err)
 	}
 }
 

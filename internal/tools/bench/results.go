@@ -31,54 +31,81 @@ type outcome struct {
 	Open   []summary        `json:"open,omitempty"`
 	Found  *verify.Findings `json:"verified,omitempty"`
 	Turns  []turn           `json:"turns"`
+
+	ours bool // the service, not a program beside it
 }
 
 // summary has the medians of turns of one sort.
 type summary struct {
 	turn
-	Min float64 `json:"min_per_second"`
-	Max float64 `json:"max_per_second"`
-	// Ratio is to the plain handler: the median over the rounds of the quotients within each. 0: it did not take part.
-	Ratio float64 `json:"ratio,omitempty"`
+	Min     float64    `json:"min_per_second"`
+	Max     float64    `json:"max_per_second"`
+	OfPlain *quotients `json:"of_plain,omitempty"` // nil: the plain handler did not take part
 }
 
-func (c *contender) closed() (list []turn) {
+// quotients hold a contender to the plain handler: medians over the rounds of the quotients within each.
+type quotients struct {
+	PerSecond float64 `json:"per_second"`
+	Service   float64 `json:"service_us"`
+	Postgres  float64 `json:"postgres_us"`
+	WAL       float64 `json:"wal_bytes"`
+	P99       float64 `json:"p99_ms"`
+}
+
+// ofPlain needs as many turns of plain, in the order of the rounds.
+func ofPlain(turns, plain []turn) *quotients {
+	if len(plain) != len(turns) {
+		return nil
+	}
+	of := func(value func(turn) float64) float64 {
+		list := make([]float64, len(turns))
+		for i := range turns {
+			if divisor := value(plain[i]); divisor > 0 { // short turns may use less CPU time than can be seen
+				list[i] = value(turns[i]) / divisor
+			}
+		}
+		return middle(list)
+	}
+	return &quotients{
+		PerSecond: of(turn.perSecond), Service: of(func(t turn) float64 { return t.Service }), Postgres: of(func(t turn) float64 { return t.Postgres }),
+		WAL: of(func(t turn) float64 { return t.WAL }), P99: of(func(t turn) float64 { return t.P99 }),
+	}
+}
+
+// at returns the turns at a part of the contender's capacity; at 0 those of the closed loop.
+func (c *contender) at(part float64) (list []turn) {
 	for _, t := range c.turns {
-		if t.Part == 0 {
+		if t.Part == part {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-func (r *results) add(list []*contender) {
-	var plain []turn
-	for _, c := range list {
-		if c.name == "plain" {
-			plain = c.closed()
+func (c *contender) closed() []turn { return c.at(0) }
+
+// parts returns the parts of the capacity at which the contender was measured, without 0.
+func (c *contender) parts() (list []float64) {
+	for _, t := range c.turns {
+		if t.Part != 0 && !slices.Contains(list, t.Part) {
+			list = append(list, t.Part)
 		}
 	}
+	return list
+}
+
+func (r *results) add(list []*contender) {
+	plain := new(contender)
+	if i := slices.IndexFunc(list, func(c *contender) bool { return c.name == "plain" }); i >= 0 {
+		plain = list[i]
+	}
 	for _, c := range list {
-		o := outcome{Name: c.name, Does: c.does, Keys: c.keys, Found: c.found, Turns: c.turns, Closed: summarize(c.closed())}
-		if len(plain) > 0 {
-			var quotients []float64
-			for i, t := range c.closed() {
-				quotients = append(quotients, t.PerSecond/plain[i].PerSecond)
-			}
-			o.Closed.Ratio = middle(quotients)
-		}
-		byPart := map[float64][]turn{}
-		var parts []float64
-		for _, t := range c.turns {
-			if t.Part != 0 {
-				if byPart[t.Part] == nil {
-					parts = append(parts, t.Part)
-				}
-				byPart[t.Part] = append(byPart[t.Part], t)
-			}
-		}
-		for _, part := range parts {
-			o.Open = append(o.Open, summarize(byPart[part]))
+		o := outcome{Name: c.name, Does: c.does, Keys: c.keys, Found: c.found, Turns: c.turns, Closed: summarize(c.closed()), ours: c.kind != ""}
+		o.Closed.OfPlain = ofPlain(c.closed(), plain.closed())
+		for _, part := range c.parts() {
+			s := summarize(c.at(part))
+			s.OfPlain = ofPlain(c.at(part), plain.at(part))
+			o.Open = append(o.Open, s)
 		}
 		r.Contenders = append(r.Contenders, o)
 	}
@@ -122,6 +149,16 @@ func middle(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
+// wrong returns an error when the service was found to be wrong, because then its speed says nothing.
+func (r *results) wrong() error {
+	for _, c := range r.Contenders {
+		if c.ours && c.Found != nil && len(c.Found.Classes) > 0 {
+			return fmt.Errorf("%s: answers, rows and messages do not agree: %v", c.Name, c.Found.Classes)
+		}
+	}
+	return nil
+}
+
 // write prints the tables, and writes the files.
 func (r *results) write(out io.Writer) error {
 	if r.Options.JSON != "" {
@@ -146,32 +183,38 @@ func (r *results) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n\nClosed loop, %d connections, %d rounds of %s: medians\n\n", r.Machine, r.Options.Connections, r.Options.Rounds, r.Options.Duration)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\tper second\tmin–max\tof plain\tp50 ms\tp99\tp99.9\tservice µs\tPostgreSQL\tbroker\tgenerator\tWAL B\tbehind\terrors\t")
+	fmt.Fprintln(w, "\tper second\tmin–max\tp50 ms\tp99\tp99.9\tservice µs\tPostgreSQL\tbroker\tgenerator\tWAL B\tbehind\terrors\t")
 	for _, c := range r.Contenders {
 		s := c.Closed
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f–%.0f\t%s\t%.1f\t%.1f\t%.1f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n", c.Name, s.PerSecond, s.Min, s.Max, ratio(s.Ratio),
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f–%.0f\t%.1f\t%.1f\t%.1f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n", c.Name, s.PerSecond, s.Min, s.Max,
 			s.P50, s.P99, s.P999, s.Service, s.Postgres, s.Broker, s.Generator, s.WAL, s.Behind, s.Errors)
 	}
 	_ = w.Flush()
+	if len(r.Contenders) > 0 && r.Contenders[0].Closed.OfPlain != nil {
+		fmt.Fprintf(&b, "\nClosed loop, as multiples of plain: medians of the quotients within each round\n\n")
+		fmt.Fprintln(w, "\tper second\tservice µs\tPostgreSQL\tWAL B\tp99\t")
+		for _, c := range r.Contenders {
+			q := c.Closed.OfPlain
+			fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", c.Name, q.PerSecond, q.Service, q.Postgres, q.WAL, q.P99)
+		}
+		_ = w.Flush()
+	}
 	if len(r.Contenders) > 0 && len(r.Contenders[0].Open) > 0 {
 		fmt.Fprintf(&b, "\nOpen loop, %d rounds: latency in ms from when a request was due\n\n", r.Options.OpenRounds)
-		fmt.Fprintln(w, "\tof capacity\tdue per second\tanswered\tp50\tp99\tp99.9\terrors\t")
+		fmt.Fprintln(w, "\tof capacity\tdue per second\tanswered\tp50\tp99\tp99.9\tp99 of plain's\terrors\t")
 		for _, c := range r.Contenders {
 			for _, s := range c.Open {
-				fmt.Fprintf(w, "%s\t%.0f %%\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%d\t\n", c.Name, s.Part*100, s.Rate, s.PerSecond, s.P50, s.P99, s.P999, s.Errors)
+				multiple := ""
+				if s.OfPlain != nil {
+					multiple = fmt.Sprintf("%.2f", s.OfPlain.P99)
+				}
+				fmt.Fprintf(w, "%s\t%.0f %%\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%s\t%d\t\n", c.Name, s.Part*100, s.Rate, s.PerSecond, s.P50, s.P99, s.P999, multiple, s.Errors)
 			}
 		}
 		_ = w.Flush()
 	}
 	r.appendFindings(&b)
 	return b.String()
-}
-
-func ratio(r float64) string {
-	if r == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.2f", r)
 }
 
 func (r *results) appendFindings(b *strings.Builder) {
