@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -36,12 +37,13 @@ type Handler struct {
 // everything else.
 func Main(code Code, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	collectLess()
+	unused := collectLess()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err == nil {
 		err = run(ctx, code, os.Args[1:], os.Stdout, os.Stderr)
 	}
 	stop()
+	runtime.KeepAlive(unused)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "txsvc:", err)
 		os.Exit(exitCode(err))
@@ -56,20 +58,24 @@ func exitCode(err error) int {
 	return 1
 }
 
-// The collector's settings, where the environment (GOGC, GOMEMLIMIT) does not say: the live heap is a few megabytes, so
-// that the default would collect it many times a second; near the limit it collects as often as it has to.
+// The collector's settings, where the environment (GOGC, GOMEMLIMIT) does not say. The live heap is a few megabytes, so that
+// the default would collect it many times a second. So there are bytes that are counted as live and take no memory, because
+// nobody writes them: the heap may always grow by as much before it is collected. A larger GOGC would do the same to a small
+// heap, and would multiply a large one, of thousands of requests or of large bodies.
 const (
-	gcPercent   = 400
-	memoryLimit = 1 << 30 // bytes
+	unusedHeap  = 32 << 20 // bytes
+	memoryLimit = 1 << 30  // bytes; near it the heap is collected as often as it has to be
 )
 
-func collectLess() {
+// collectLess sets the collector. The result has to stay alive as long as the process works.
+func collectLess() (unused []byte) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		unused = make([]byte, unusedHeap)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
+	return unused
 }
 
 // commands is the command line. Flags override the environment.
