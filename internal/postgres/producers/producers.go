@@ -8,9 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/postgres"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -20,7 +17,7 @@ import (
 // use.
 type Producers struct {
 	*Self
-	db     *postgres.DB
+	db     Database
 	log    *slog.Logger
 	prefix atomic.Pointer[string] // of this process, once Register was called
 
@@ -36,8 +33,44 @@ type look struct {
 	wait time.Duration
 }
 
+// Database is what Producers does in the database. Each method is one transaction there, and bounds its time by itself.
+type Database interface {
+	// Write writes a watermark, and says whether all processes on the database know tracked rows. An error says that it is not
+	// known whether it was written, or still will be.
+	Write(ctx context.Context, prefix string, w Watermark) (tracks bool, err error)
+	// Forget deletes the processes that were not heard of for very long and have left nothing behind, but not this one.
+	Forget(ctx context.Context, prefix string) error
+	// OwnHalf says whether the process is known, or the id's row names the half message.
+	OwnHalf(ctx context.Context, prefix, id, uniqKey string) (bool, error)
+	// UnderWay says of a process that was heard of within a lease whether an attempt may be under way that it began by then.
+	UnderWay(ctx context.Context, prefix string, by time.Time) (bool, error)
+	// Silent returns the processes that may have left something and were not heard of for as long as a lease.
+	Silent(ctx context.Context) (prefixes []string, err error)
+	// Adopt makes the tracked rows of a process pending that are not before its watermark and older than a lease, up to some
+	// number, and returns how many.
+	Adopt(ctx context.Context, prefix string) (adopted int64, err error)
+}
+
+// Watermark is what one flush writes about a process, all of it or nothing. Its times are those of its attempts.
+type Watermark struct {
+	VisibleBefore time.Time // all its tracked rows before are visible, besides those of HandOver
+	SettledBefore time.Time // none of its attempts that began before is under way
+	Ceiling       time.Time // none of its tracked rows begins at or after it, before the next flush
+	HandOver      []string  // the ids of tracked rows that become pending
+	Times         []byte    // when messages became visible; see VisibleAt. Empty: nothing is known
+	// Durable: the answer comes when the log is on the disk. Without it, what was written before can be lost in a crash, but nothing that
+	// it says will be untrue then.
+	Durable bool
+}
+
 // New returns the processes that work on the database.
-func New(db *postgres.DB, self *Self, log *slog.Logger) *Producers {
+func New(db *postgres.DB, self *Self, log *slog.Logger) *Producers { return On(In(db), self, log) }
+
+// In is the Database in PostgreSQL.
+func In(db *postgres.DB) Database { return table{db} }
+
+// On is New for whatever does what the database does.
+func On(db Database, self *Self, log *slog.Logger) *Producers {
 	return &Producers{Self: self, db: db, log: log, looks: make(map[string]look)}
 }
 
@@ -45,16 +78,11 @@ func New(db *postgres.DB, self *Self, log *slog.Logger) *Producers {
 // its rows can be tracked.
 func (s *Producers) Register(ctx context.Context, prefix string) error {
 	s.prefix.Store(&prefix)
-	ctx, cancel := s.db.Bounded(ctx)
-	defer cancel()
 	// Rows that rely on the entry come after it in the log, so it has to be as durable as they are.
-	if err := s.flush(ctx, s.snapshot, `SET LOCAL synchronous_commit TO DEFAULT`); err != nil {
+	if err := s.flush(ctx, s.snapshot, true); err != nil {
 		return fmt.Errorf("registering this process: %w", err)
 	}
-	if _, err := s.db.Pool().Exec(ctx, forget, prefix, known); err != nil {
-		return fmt.Errorf("forgetting processes that are gone: %w", err)
-	}
-	return nil
+	return s.db.Forget(ctx, prefix)
 }
 
 // KeepTrack writes watermarks until ctx is done, and then what is left.
@@ -84,9 +112,7 @@ func (s *Producers) Flush(ctx context.Context) error {
 	if s.prefix.Load() == nil {
 		return nil
 	}
-	ctx, cancel := s.db.Bounded(ctx)
-	defer cancel()
-	return s.flush(ctx, s.snapshot, `SET LOCAL synchronous_commit TO off`) // what is lost in a crash is written again
+	return s.flush(ctx, s.snapshot, false)
 }
 
 // finish writes the last watermark. When nothing is under way any more, nothing is looked for later.
@@ -99,7 +125,7 @@ func (s *Producers) finish(ctx context.Context) {
 	s.stop()
 	for {
 		more := s.hasMore()
-		if err := s.flush(ctx, s.lastSnapshot, `SET LOCAL synchronous_commit TO off`); err != nil {
+		if err := s.flush(ctx, s.lastSnapshot, false); err != nil {
 			s.log.WarnContext(ctx, "writing the last watermark; others look for what it would have named", "error", err)
 			return
 		}
@@ -109,40 +135,15 @@ func (s *Producers) finish(ctx context.Context) {
 	}
 }
 
-func (s *Producers) flush(ctx context.Context, take func() snapshot, durability string) error {
+func (s *Producers) flush(ctx context.Context, take func() snapshot, durable bool) error {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
 	w := take()
-	prefix := *s.prefix.Load()
-	batch := &pgx.Batch{}
-	batch.Queue(`BEGIN`)
-	batch.Queue(durability)
-	if len(w.hand) > 0 {
-		ids := make([]string, len(w.hand))
-		for i, a := range w.hand {
-			ids[i] = a.id
-		}
-		batch.Queue(handOver, ids, s.db.Timing().Lease())
-	}
-	tracks := false
-	batch.Queue(flush, prefix, fromMicros(w.visible), fromMicros(w.settled), fromMicros(w.ceiling)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&tracks)
-	})
-	if len(w.times) > 0 {
-		batch.Queue(logVisible, prefix, fromMicros(w.visible), w.times)
-	}
-	committed := false
-	batch.Queue(`COMMIT`).Exec(func(tag pgconn.CommandTag) error {
-		committed = tag.String() == "COMMIT"
-		return nil
-	})
-	err := s.db.Write(ctx, func(conn *pgx.Conn) error { return conn.SendBatch(ctx, batch).Close() })
+	tracks, err := s.db.Write(ctx, *s.prefix.Load(), w.watermark(durable))
 	if err != nil {
-		return fmt.Errorf("writing a watermark: %w", err)
+		return err
 	}
-	if committed {
-		s.written(w, tracks)
-	}
+	s.written(w, tracks)
 	return nil
 }
 
@@ -152,13 +153,7 @@ func (s *Producers) OwnHalf(ctx context.Context, id, uniqKey string) (bool, erro
 	if s.isSelf(uniqKey) {
 		return true, nil
 	}
-	ctx, cancel := s.db.Bounded(ctx)
-	defer cancel()
-	var own bool
-	if err := s.db.Pool().QueryRow(ctx, ownHalf, txn.ProducerOf(uniqKey), id, uniqKey).Scan(&own); err != nil {
-		return false, fmt.Errorf("looking for the process of a half message: %w", err)
-	}
-	return own, nil
+	return s.db.OwnHalf(ctx, txn.ProducerOf(uniqKey), id, uniqKey)
 }
 
 func (s *Producers) isSelf(uniqKey string) bool {
@@ -173,33 +168,23 @@ func (s *Producers) UnderWay(ctx context.Context, uniqKey string, storedAt time.
 	if s.isSelf(uniqKey) {
 		return s.oldest() <= micros(storedAt), nil
 	}
-	var is bool
-	err := s.db.Pool().QueryRow(ctx, underWay, txn.ProducerOf(uniqKey), storedAt, s.db.Timing().Lease()).Scan(&is)
-	if err != nil {
-		return false, fmt.Errorf("looking for the process of a half message: %w", err)
-	}
-	return is, nil
+	return s.db.UnderWay(ctx, txn.ProducerOf(uniqKey), storedAt)
 }
 
 // Adopt hands over what processes left behind that are gone: their tracked rows that are not known to be visible become
 // pending. It returns how many.
 func (s *Producers) Adopt(ctx context.Context) (adopted int64, err error) {
-	lease := s.db.Timing().Lease()
-	rows, err := s.db.Pool().Query(ctx, silent, lease)
+	gone, err := s.db.Silent(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("looking for processes that are gone: %w", err)
-	}
-	gone, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return 0, fmt.Errorf("looking for processes that are gone: %w", err)
+		return 0, err
 	}
 	for _, prefix := range s.due(gone) {
-		tag, err := s.db.Exec(ctx, adopt, prefix, lease)
+		n, err := s.db.Adopt(ctx, prefix)
 		if err != nil {
-			return adopted, fmt.Errorf("adopting the rows of a process that is gone: %w", err)
+			return adopted, err
 		}
-		adopted += tag.RowsAffected()
-		s.looked(prefix, tag.RowsAffected())
+		adopted += n
+		s.looked(prefix, n)
 	}
 	return adopted, nil
 }

@@ -175,6 +175,17 @@ type snapshot struct {
 	times                     []byte // of what has become visible; empty: nothing
 }
 
+// watermark is the snapshot as it is written.
+func (w snapshot) watermark(durable bool) Watermark {
+	m := Watermark{
+		VisibleBefore: fromMicros(w.visible), SettledBefore: fromMicros(w.settled), Ceiling: fromMicros(w.ceiling), Times: w.times, Durable: durable,
+	}
+	for _, a := range w.hand {
+		m.HandOver = append(m.HandOver, a.id)
+	}
+	return m
+}
+
 // snapshot returns what is to be written now. From now on no attempt begins, and no row is tracked, before its watermark.
 // With handed, those attempts are handed over by this flush, and do not hold the watermark back.
 func (s *Self) snapshot() snapshot {
