@@ -79,7 +79,7 @@ func On(db Database, self *Self, log *slog.Logger) *Producers {
 func (s *Producers) Register(ctx context.Context, prefix string) error {
 	s.prefix.Store(&prefix)
 	// Rows that rely on the entry come after it in the log, so it has to be as durable as they are.
-	if err := s.flush(ctx, s.snapshot, true); err != nil {
+	if err := s.flush(ctx, true); err != nil {
 		return fmt.Errorf("registering this process: %w", err)
 	}
 	return s.db.Forget(ctx, prefix)
@@ -112,7 +112,7 @@ func (s *Producers) Flush(ctx context.Context) error {
 	if s.prefix.Load() == nil {
 		return nil
 	}
-	return s.flush(ctx, s.snapshot, false)
+	return s.flush(ctx, false)
 }
 
 // finish writes the last watermark. When nothing is under way any more, nothing is looked for later.
@@ -125,7 +125,7 @@ func (s *Producers) finish(ctx context.Context) {
 	s.stop()
 	for {
 		more := s.hasMore()
-		if err := s.flush(ctx, s.lastSnapshot, false); err != nil {
+		if err := s.flush(ctx, false); err != nil {
 			s.log.WarnContext(ctx, "writing the last watermark; others look for what it would have named", "error", err)
 			return
 		}
@@ -135,11 +135,12 @@ func (s *Producers) finish(ctx context.Context) {
 	}
 }
 
-func (s *Producers) flush(ctx context.Context, take func() snapshot, durable bool) error {
+func (s *Producers) flush(ctx context.Context, durable bool) error {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
-	w := take()
-	tracks, err := s.db.Write(ctx, *s.prefix.Load(), w.watermark(durable))
+	w := s.snapshot()
+	// What is handed over is not kept in memory then, so no crash may undo it.
+	tracks, err := s.db.Write(ctx, *s.prefix.Load(), w.watermark(durable || len(w.hand) > 0))
 	if err != nil {
 		return err
 	}

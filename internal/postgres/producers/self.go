@@ -187,7 +187,8 @@ func (w snapshot) watermark(durable bool) Watermark {
 }
 
 // snapshot returns what is to be written now. From now on no attempt begins, and no row is tracked, before its watermark.
-// With handed, those attempts are handed over by this flush, and do not hold the watermark back.
+// Attempts that are handed over by this flush do not hold the watermark back. When tracking has stopped and no tracked row is
+// under way, the ceiling is the watermark: there is nothing to look for when the process is gone.
 func (s *Self) snapshot() snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,12 +199,13 @@ func (s *Self) snapshot() snapshot {
 	for _, a := range w.hand {
 		handed[a] = true
 	}
-	before := int64(0)
+	before, tracked := int64(0), false
 	for _, a := range s.attempts {
+		tracked = tracked || a.tracked && !a.settled
 		open := !a.settled && !handed[a]
 		if open {
 			w.settled = min(w.settled, a.created)
-			if a.tracked || now-a.created < patience.Microseconds() {
+			if a.tracked || !s.stopped && now-a.created < patience.Microseconds() {
 				w.visible = min(w.visible, a.created)
 			}
 		}
@@ -211,6 +213,9 @@ func (s *Self) snapshot() snapshot {
 			w.times = appendTimes(w.times, before, a.created, a.visible)
 			before = a.created
 		}
+	}
+	if s.stopped && !tracked {
+		w.ceiling = w.visible
 	}
 	s.mark = max(s.mark, w.visible)
 	return w
@@ -245,18 +250,6 @@ func (s *Self) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
-}
-
-// lastSnapshot is snapshot when tracking has stopped: when no tracked row is under way, there is nothing to look for when the
-// process is gone.
-func (s *Self) lastSnapshot() snapshot {
-	w := s.snapshot()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.ContainsFunc(s.attempts, func(a *attempt) bool { return a.tracked && !a.settled }) {
-		w.ceiling = w.visible
-	}
-	return w
 }
 
 // hasMore says whether rows are still to be handed over.
