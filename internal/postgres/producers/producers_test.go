@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/tools/pgtest"
 	"github.com/txsvc/txsvc/internal/txn"
 )
@@ -63,5 +64,61 @@ func TestRegistrationComesBack(t *testing.T) {
 			t.Fatal("the process is not registered")
 		}
 		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// A flush that was given up can be executed after later ones. It takes nothing back; only the last one of a process lowers the
+// ceiling.
+func TestLateFlush(t *testing.T) {
+	t.Parallel()
+	e := pgtest.New(t)
+	db := producers.In(e.Store.DB)
+	const prefix = "0A000001000111111111"
+	at := func(s int) time.Time { return time.Unix(int64(s), 0).UTC() }
+	write := func(visible, settled, ceiling int) {
+		t.Helper()
+		if _, err := db.Write(t.Context(), prefix, producers.Watermark{VisibleBefore: at(visible), SettledBefore: at(settled), Ceiling: at(ceiling)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, visible, settled, ceiling int) {
+		t.Helper()
+		if n := e.Count(`txsvc.producers WHERE prefix = $1 AND visible_before = $2 AND settled_before = $3 AND ceiling = $4`,
+			prefix, at(visible), at(settled), at(ceiling)); n != 1 {
+			t.Errorf("%s: the watermark is not %d, %d, %d", what, visible, settled, ceiling)
+		}
+	}
+	write(20, 30, 40)
+	write(10, 20, 30)
+	want("a late one", 20, 30, 40)
+	write(25, 35, 25)
+	want("the last one", 25, 35, 25)
+}
+
+// A process is not forgotten before its rows are adopted: without it they would say that their messages are visible.
+func TestForgetKeepsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	e := pgtest.New(t)
+	const here = "0A000001000111111111"
+	a := pgtest.Attempt("orders", "tx-1", pgtest.Order)
+	pgtest.WantKind(t, e.Store.Run(t.Context(), a), txn.OutcomeCommitted)
+	e.Exec(`UPDATE txsvc.transactions SET delivery = 'tracked', lease_until = NULL, decided_at = now() - interval '31 days'`)
+	e.Exec(`INSERT INTO txsvc.producers (prefix, format, seen_at, visible_before, settled_before, ceiling)
+		VALUES ($1, 2, now() - interval '31 days', $2::timestamptz, $2, $2::timestamptz + interval '1 s')`, txn.ProducerOf(a.Half.UniqKey), a.CreatedAt)
+	known := func() bool {
+		t.Helper()
+		if err := e.Store.Register(t.Context(), here); err != nil {
+			t.Fatal(err)
+		}
+		return e.Count(`txsvc.producers WHERE prefix <> $1`, here) > 0
+	}
+	if !known() || e.Find("tx-1").Delivery != txn.DeliveryPending {
+		t.Fatal("the process was forgotten, with a message that is not visible")
+	}
+	if n, err := e.Store.Adopt(t.Context()); n != 1 || err != nil {
+		t.Fatalf("got %d rows adopted, %v, want 1", n, err)
+	}
+	if known() {
+		t.Error("the process is known still, although nothing is left of it")
 	}
 }

@@ -12,9 +12,11 @@ const Times = `(SELECT v.times FROM txsvc.visible v WHERE v.producer = left(t.un
 
 const (
 	// flush writes the watermark. The ceiling bounds the rows that follow until the next flush. The answer says whether all
-	// processes on this database know tracked rows: those of the version before register every ten minutes.
+	// processes on this database know tracked rows: those of the version before register every ten minutes. A flush that was
+	// given up may be executed after later ones, and takes nothing back. The last one of a process lowers the ceiling.
 	flush = `INSERT INTO txsvc.producers (prefix, format, visible_before, settled_before, ceiling) VALUES ($1, 2, $2, $3, $4)
-		ON CONFLICT (prefix) DO UPDATE SET format = 2, visible_before = $2, settled_before = $3, ceiling = $4, seen_at = clock_timestamp()
+		ON CONFLICT (prefix) DO UPDATE SET format = 2, seen_at = clock_timestamp(), visible_before = greatest(producers.visible_before, $2),
+			settled_before = greatest(producers.settled_before, $3), ceiling = CASE WHEN $4 = $2 THEN $4 ELSE greatest(producers.ceiling, $4) END
 		RETURNING NOT EXISTS (SELECT FROM txsvc.producers WHERE format < 2 AND seen_at > clock_timestamp() - interval '11 minutes')`
 
 	logVisible = `INSERT INTO txsvc.visible (producer, before, times) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
@@ -23,7 +25,10 @@ const (
 	handOver = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = 1, lease_until = decided_at + $2::interval
 		WHERE id = ANY ($1) AND delivery = 'tracked'`
 
-	forget = `DELETE FROM txsvc.producers WHERE seen_at < clock_timestamp() - $2::interval AND prefix <> $1`
+	// forget keeps processes whose rows are to be adopted: without the process they would say that they are visible.
+	forget = `DELETE FROM txsvc.producers p WHERE seen_at < clock_timestamp() - $2::interval AND prefix <> $1
+		AND NOT EXISTS (SELECT FROM txsvc.transactions t WHERE t.created_at >= p.visible_before AND t.created_at < p.ceiling
+			AND t.delivery = 'tracked' AND left(t.uniq_key, 20) = p.prefix)`
 
 	ownHalf = `SELECT EXISTS (SELECT FROM txsvc.producers WHERE prefix = $1)
 		OR EXISTS (SELECT FROM txsvc.transactions WHERE id = $2 AND (uniq_key = $3 OR $3 = ANY (fenced)))`
