@@ -125,6 +125,7 @@ func (r *run) readFinish(results pgx.BatchResults) (err error) {
 
 // replace writes the row in the place of an abandoned one.
 func (r *run) replace(ctx context.Context) error {
+	r.runner.tracked.Explicit(r.attempt.CreatedAt) // it was to be tracked, as long as no row was known to be there
 	sql, args, err := rows.Replace(r.attempt, r.row, r.firstLease())
 	if err != nil {
 		return err

@@ -29,8 +29,7 @@ type Producers struct {
 
 // look says when the rest of a process that is gone is looked for again.
 type look struct {
-	next time.Time
-	wait time.Duration
+	first, next time.Time
 }
 
 // Database is what Producers does in the database. Each method is one transaction there, and bounds its time by itself.
@@ -197,7 +196,10 @@ func (s *Producers) due(gone []string) (due []string) {
 	looks := make(map[string]look, len(gone))
 	for _, prefix := range gone {
 		l, ok := s.looks[prefix]
-		if !ok || !time.Now().Before(l.next) {
+		if !ok {
+			l.first = time.Now()
+		}
+		if !time.Now().Before(l.next) {
 			due = append(due, prefix)
 		}
 		looks[prefix] = l
@@ -206,14 +208,14 @@ func (s *Producers) due(gone []string) (due []string) {
 	return due
 }
 
-// looked notes a look. While there is something, the next one comes at once.
+// looked notes a look. While there is something, the next one comes at once; else later and later, because a local transaction
+// that was under way may still commit, but hardly long after its process was gone.
 func (s *Producers) looked(prefix string, found int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := look{}
+	l := s.looks[prefix]
 	if found == 0 {
-		l.wait = min(max(2*s.looks[prefix].wait, firstLook), lastLook)
-		l.next = time.Now().Add(l.wait)
+		l.next = time.Now().Add(min(max(time.Since(l.first)/lookPart, firstLook), lastLook))
 	}
 	s.looks[prefix] = l
 }

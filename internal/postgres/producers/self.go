@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -40,31 +41,34 @@ func NewSelf() *Self {
 
 // Begin notes an attempt, and returns its time, which is no other attempt's of this process. Each attempt has to end with
 // Settle, or with HandOver.
+//
+// When the clock was set back, times go on where they were. When it was set back by much, the attempt has the present time and is
+// not noted, because what is known of a row's age must stay about right; so its row is not tracked.
 func (s *Self) Begin() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = max(micros(time.Now()), s.last+1)
+	now := micros(time.Now())
+	if now < s.last-setBack.Microseconds() {
+		for s.find(fromMicros(now)) != nil {
+			now++
+		}
+		return fromMicros(now)
+	}
+	s.last = max(now, s.last+1)
 	s.attempts = append(s.attempts, &attempt{created: s.last})
 	return fromMicros(s.last)
 }
 
 // find returns the attempt that began then, or nil. The caller holds the mutex.
 func (s *Self) find(began time.Time) *attempt {
-	created := micros(began)
-	i, ok := slices.BinarySearchFunc(s.attempts, created, func(a *attempt, created int64) int {
-		switch {
-		case a.created < created:
-			return -1
-		case a.created > created:
-			return 1
-		default:
-			return 0
-		}
-	})
-	if !ok {
-		return nil
+	if i, ok := s.index(micros(began)); ok {
+		return s.attempts[i]
 	}
-	return s.attempts[i]
+	return nil
+}
+
+func (s *Self) index(created int64) (i int, ok bool) {
+	return slices.BinarySearchFunc(s.attempts, created, func(a *attempt, created int64) int { return cmp.Compare(a.created, created) })
 }
 
 // Track says whether the row of an attempt that began then can be tracked. When it is true, the row has to be written so, or
@@ -86,6 +90,17 @@ func (s *Self) Track(began time.Time, id string) bool {
 	return true
 }
 
+// Explicit says of an attempt whose row was to be tracked that no such row was written, and that the row will say by itself
+// what becomes of its message.
+func (s *Self) Explicit(began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.find(began); a != nil && a.tracked && !a.settled && !a.handed {
+		a.tracked = false
+		delete(s.tracked, a.id)
+	}
+}
+
 // Settle says of an attempt that it left no row that is tracked, and never will.
 func (s *Self) Settle(began time.Time) {
 	s.mu.Lock()
@@ -95,11 +110,17 @@ func (s *Self) Settle(began time.Time) {
 	}
 }
 
-// settle ends an attempt. The caller holds the mutex.
+// settle ends an attempt, and forgets it unless it is visible. The caller holds the mutex.
 func (s *Self) settle(a *attempt) {
 	a.settled = true
-	if a.tracked && a.visible == 0 {
+	if a.visible != 0 {
+		return
+	}
+	if a.tracked {
 		delete(s.tracked, a.id)
+	}
+	if i, ok := s.index(a.created); ok {
+		s.attempts = slices.Delete(s.attempts, i, i+1)
 	}
 }
 
@@ -120,20 +141,21 @@ func (s *Self) HandOver(began time.Time) {
 	}
 }
 
-// Delivered notes when the message of a tracked row became visible. It is false for rows that are not tracked by this
-// process.
-func (s *Self) Delivered(id string, at time.Time) bool {
+// Delivered notes when the message of a tracked row became visible. It is false when the row may say by itself that its
+// message is pending: it is not tracked by this process, or handed over, or so old that others may have claimed it, because
+// its first lease has ended.
+func (s *Self) Delivered(id string, at time.Time, lease time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.tracked[id]
-	if a == nil {
+	if a == nil || a.handed {
 		return false
 	}
 	if !a.settled {
 		a.visible, a.settled = micros(at), true
 		pause.Wake(s.wake)
 	}
-	return true
+	return at.Before(fromMicros(a.created).Add(lease))
 }
 
 // Untrack says that a row says by itself what became of its message.
@@ -188,20 +210,22 @@ func (w snapshot) watermark(durable bool) Watermark {
 
 // snapshot returns what is to be written now. From now on no attempt begins, and no row is tracked, before its watermark.
 // Attempts that are handed over by this flush do not hold the watermark back. When tracking has stopped and no tracked row is
-// under way, the ceiling is the watermark: there is nothing to look for when the process is gone.
+// under way, the watermark is the ceiling: there is nothing to look for when the process is gone.
 func (s *Self) snapshot() snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := max(micros(time.Now()), s.last+1)
 	s.last = now - 1
 	w := snapshot{visible: now, settled: now, ceiling: now + ahead.Microseconds(), hand: s.hand[:min(len(s.hand), handLimit)]}
+	if s.stopped {
+		w.visible = w.ceiling
+	}
 	handed := make(map[*attempt]bool, len(w.hand))
 	for _, a := range w.hand {
 		handed[a] = true
 	}
-	before, tracked := int64(0), false
+	before := int64(0)
 	for _, a := range s.attempts {
-		tracked = tracked || a.tracked && !a.settled
 		open := !a.settled && !handed[a]
 		if open {
 			w.settled = min(w.settled, a.created)
@@ -213,9 +237,6 @@ func (s *Self) snapshot() snapshot {
 			w.times = appendTimes(w.times, before, a.created, a.visible)
 			before = a.created
 		}
-	}
-	if s.stopped && !tracked {
-		w.ceiling = w.visible
 	}
 	s.mark = max(s.mark, w.visible)
 	return w
@@ -232,17 +253,13 @@ func (s *Self) written(w snapshot, tracks bool) {
 		}
 	}
 	s.hand = slices.Clone(s.hand[len(w.hand):])
-	rest := s.attempts[:0]
-	for _, a := range s.attempts {
-		switch {
-		case !a.settled, a.visible != 0 && a.created >= w.visible:
-			rest = append(rest, a)
-		case a.visible != 0:
+	s.attempts = slices.DeleteFunc(s.attempts, func(a *attempt) bool {
+		done := a.visible != 0 && a.created < w.visible
+		if done {
 			delete(s.tracked, a.id)
 		}
-	}
-	clear(s.attempts[len(rest):])
-	s.attempts = rest
+		return done
+	})
 }
 
 // stop ends the tracking of further rows, because the process ends.

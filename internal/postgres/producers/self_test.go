@@ -85,7 +85,7 @@ func TestLastWatermark(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p.Begin()
 		began := track(t, p, "tx-1")
-		p.Delivered("tx-1", time.Now())
+		p.Delivered("tx-1", time.Now(), time.Minute)
 		cancel()
 		p.KeepTrack(ctx)
 		if !f.last.VisibleBefore.After(began) || !f.last.Ceiling.Equal(f.last.VisibleBefore) {

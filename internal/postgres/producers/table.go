@@ -22,7 +22,7 @@ func (t table) Write(ctx context.Context, prefix string, w Watermark) (tracks bo
 	ctx, cancel := t.db.Bounded(ctx)
 	defer cancel()
 	batch := &pgx.Batch{}
-	batch.Queue(`BEGIN`)
+	batch.Queue(`BEGIN ISOLATION LEVEL READ COMMITTED`) // or flushes of several processes would fail to serialize
 	if !w.Durable {
 		batch.Queue(`SET LOCAL synchronous_commit TO off`)
 	}

@@ -18,13 +18,16 @@ const (
 	ahead = 2 * time.Second
 	// patience is how long an attempt that has not written its row holds the watermark back.
 	patience = time.Second
+	// setBack is by how much the clock may be set back until rows are not tracked.
+	setBack = time.Second
 	// known is how long a process that is gone is known: brokers ask about its half messages for a shorter time.
 	known = 30 * 24 * time.Hour
 	// trackLimit bounds the attempts in memory: with more of them rows are not tracked.
 	trackLimit = 200_000
 	handLimit  = 1000 // rows handed over in one statement
-	// A process that is gone is looked at again and again, because a local transaction of it may still commit.
+	// A process that is gone is looked at again when a part of the time since the first look has passed, within these bounds.
 	firstLook, lastLook = time.Second, 10 * time.Minute
+	lookPart            = 8
 )
 
 // micros is a time as PostgreSQL stores it.

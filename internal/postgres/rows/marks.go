@@ -48,7 +48,7 @@ func NewMarks(db *postgres.DB, tracked *producers.Self, retains []string, log *s
 
 // MarkDelivered notes that the message is visible; see txn.Store.
 func (m *Marks) MarkDelivered(id string, at time.Time, ordered bool) {
-	if m.tracked.Delivered(id, at) {
+	if m.tracked.Delivered(id, at, m.db.Timing().Lease()) {
 		return
 	}
 	m.mu.Lock()
