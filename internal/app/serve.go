@@ -137,12 +137,14 @@ func serve(ctx context.Context, listener net.Listener, s settings, log *slog.Log
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
 	var loops errgroup.Group
-	loops.Go(func() error { return deliveries.Run(background) })
+	tracking, stopTracking := context.WithCancel(context.WithoutCancel(ctx)) // until the last delivery has ended
+	defer stopTracking()
+	loops.Go(func() error { defer stopTracking(); return deliveries.Run(background) })
 	loops.Go(func() error { return router.Run(background) })
 	loops.Go(func() error { readyMetrics.run(background); return nil })
 	loops.Go(func() error { store.Marks.Write(background); return nil })
 	loops.Go(func() error { store.residue.Run(background); return nil })
-	loops.Go(func() error { store.KeepTrack(background); return nil })
+	loops.Go(func() error { store.KeepTrack(tracking); return nil })
 	if s.Retention > 0 {
 		sweeper := retention.New(store.DB, s.Retention, registry, log)
 		loops.Go(func() error { sweeper.Run(background); return nil })

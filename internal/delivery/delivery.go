@@ -139,6 +139,14 @@ func (s *Service) Find(id string) *txn.Attempt { return s.attempts.find(id) }
 // Alive is false for a broker that is known not to answer; see txn.Deliveries.
 func (s *Service) Alive(broker string) bool { return s.evidence.Answering(broker) }
 
+// Takes says whether Relay can be expected to take rows of the place now.
+func (s *Service) Takes(w txn.Waiting) bool {
+	return s.outbox.Takes(txn.Group{Broker: w.Broker, Topic: w.Topic})
+}
+
+// Relay delivers a row from memory that this process has just committed; see txn.Deliveries.
+func (s *Service) Relay(c txn.Claim) bool { return s.outbox.Relay(c) }
+
 // Wake starts the delivery of a committed row soon; see txn.Deliveries.
 func (s *Service) Wake(w txn.Waiting) {
 	if w.Ordered {

@@ -34,6 +34,7 @@ type run struct {
 	at, sent phase
 	row      *txn.Transaction
 	lease    txn.Lease
+	tracked  bool // the process keeps track of its message
 	head     bool // nothing of the line was pending before it
 }
 
@@ -77,8 +78,8 @@ func (r *run) prepare(result json.RawMessage) {
 
 // insert returns the row as a part of the last statement. Its parameters are numbered from first on.
 func (r *run) insert(first int) (rows.Insert, error) {
-	tracked := !r.attempt.Kind.Ordered && r.attempt.Via != txn.ViaOutbox && r.runner.tracked.Track(r.attempt.CreatedAt, r.attempt.Request.ID)
-	return rows.InsertOf(r.attempt, first, tracked, r.firstLease())
+	r.tracked = !r.attempt.Kind.Ordered && (r.attempt.Via != txn.ViaOutbox || r.attempt.Relay) && r.runner.tracked.Track(r.attempt.CreatedAt, r.attempt.Request.ID)
+	return rows.InsertOf(r.attempt, first, r.tracked, r.firstLease())
 }
 
 // firstLease is nothing for a row without a half message: it is due at once.

@@ -69,7 +69,7 @@ func (s *Runner) Run(ctx context.Context, a *txn.Attempt) txn.Outcome {
 		r, e := s.runOnce(ctx, a, w, replaces)
 		switch e.kind {
 		case endCommitted:
-			return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: r.row, Lease: r.lease, Head: r.head}
+			return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: r.row, Lease: r.lease, Head: r.head, Tracked: r.tracked}
 		case endUnknown:
 			return s.settle(ctx, r, e.err)
 		case endTaken:

@@ -169,13 +169,15 @@ func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome, by time.Tim
 	case OutcomeCommitted:
 		s.reached("committed")
 		t = o.Transaction
-		if s.deliver(ctx, a, o, by) {
+		switch s.deliver(ctx, a, o, by) {
+		case left:
+			s.store.HandOver(a.CreatedAt)
+		case relayed:
+		case confirmed:
 			t.Delivery, t.DeliveredAt = DeliveryDelivered, time.Now().UTC().Truncate(time.Microsecond) // as the row keeps it
 			s.store.MarkDelivered(t.ID, t.DeliveredAt, a.Kind.Ordered)
 			s.store.Settle(a.CreatedAt)
 			s.metrics.Delivered("half", t.Topic, t.Route.Queue)
-		} else {
-			s.store.HandOver(a.CreatedAt)
 		}
 	case OutcomeRejected:
 		s.abort(ctx, a, by)
@@ -197,30 +199,37 @@ func (s *Service) finish(ctx context.Context, a *Attempt, o Outcome, by time.Tim
 	return t, err
 }
 
-// deliver ends the half message of a committed transaction, and says whether the broker has confirmed that the message is
-// visible now. What it does not finish is left to the resolver, which begins when the lease ends, or is given back.
-func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome, by time.Time) (confirmed bool) {
+// delivering is what became of the message of a committed transaction in its request.
+type delivering int
+
+const (
+	left      delivering = iota // to the resolver, which begins when the lease ends, or is given back
+	relayed                     // to the outbox of this process
+	confirmed                   // the broker says that the message is visible
+)
+
+// deliver ends the half message of a committed transaction, or has its message sent.
+func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome, by time.Time) delivering {
 	t, lease := o.Transaction, o.Lease
 	switch {
 	case t.Delivery == DeliveryDelivered:
-		return false // by somebody else, who has noted it
+		return left // by somebody else, who has noted it
 	case a.Via == ViaOutbox:
-		s.deliveries.Wake(t.Waiting())
-		return false
+		return s.relay(ctx, a, o, by)
 	case a.Kind.Ordered && !o.Head && !s.awaitHead(ctx, t, by):
 		s.release(ctx, t, lease, by)
-		return false
+		return left
 	}
 	if time.Now().After(lease.WriteBefore) {
 		var held bool
 		if lease, held = s.renew(ctx, lease, by); !held {
-			return false
+			return left
 		}
 	}
 	err := s.commitHalf(ctx, a, lease, by)
 	s.reached("end-answered")
 	if err == nil {
-		return true
+		return confirmed
 	}
 	// When the reply is lost, the broker may still execute the END_TRANSACTION. So the row stays pending, and the resolver sends
 	// another one only after the lease has ended and evidence shows that this one had no effect; see package delivery/claimed.
@@ -229,5 +238,34 @@ func (s *Service) deliver(ctx context.Context, a *Attempt, o Outcome, by time.Ti
 	if IsUnsent(err) { // it is not under way: the resolver need not wait
 		s.release(ctx, t, lease, by)
 	}
-	return false
+	return left
+}
+
+// relay has the message of a committed transaction sent that has no half message: by this process, from memory, or by who
+// claims its row.
+func (s *Service) relay(ctx context.Context, a *Attempt, o Outcome, by time.Time) delivering {
+	t := o.Transaction
+	switch {
+	case !o.Tracked:
+		s.deliveries.Wake(t.Waiting())
+	case s.deliveries.Relay(claimOf(a, o)):
+		return relayed
+	default:
+		s.release(ctx, t, o.Lease, by)
+	}
+	return left
+}
+
+// claimOf is the claim that an attempt has on the row that it has just committed.
+func claimOf(a *Attempt, o Outcome) Claim {
+	m := a.Message
+	if a.Kind.Body == BodyResult {
+		m.Body = o.Transaction.Result
+		if m.Body == nil {
+			m.Body = []byte("null")
+		}
+	}
+	return Claim{
+		Lease: o.Lease, Half: a.Half, Message: m, Outbox: true, Tracked: true, First: NoHalf, CreatedAt: o.Transaction.CreatedAt, Attempts: 1,
+	}
 }

@@ -192,14 +192,14 @@ func TestWithoutAHalfMessage(t *testing.T) {
 		notes  []string
 		code   Code
 	}{
-		"outbox":                   {"outbox", func(*world) {}, nil, ""},
-		"fallback, silent broker":  {"fallback", func(w *world) { w.silent = true }, nil, ""},
-		"fallback, no queue":       {"fallback", func(w *world) { w.route = func(context.Context) (Route, error) { return Route{}, unavailable } }, nil, ""},
-		"no fallback, no queue":    {"plain", func(w *world) { w.route = func(context.Context) (Route, error) { return Route{}, unavailable } }, nil, CodeBrokerUnavailable},
-		"fallback, not sent twice": {"fallback", notStored(replyLost, 0), []string{"half key-1", "half key-2"}, ""},
-		"fallback, slow":           {"fallback", notStored(replyLost, 2*time.Second), []string{"half key-1"}, ""},
-		"fallback, refused":        {"fallback", notStored(&SendError{Outcome: RefusedForGood, Reason: ReasonTooLarge, Words: "large"}, 0), []string{"half key-1"}, CodePayloadTooLarge},
-		"no fallback":              {"plain", notStored(replyLost, 0), []string{"half key-1", "half key-2"}, CodeBrokerUnavailable},
+		"outbox, cannot be relayed": {"outbox", func(w *world) { w.silent = true }, nil, ""},
+		"fallback, silent broker":   {"fallback", func(w *world) { w.silent = true }, nil, ""},
+		"fallback, no queue":        {"fallback", func(w *world) { w.route = func(context.Context) (Route, error) { return Route{}, unavailable } }, nil, ""},
+		"no fallback, no queue":     {"plain", func(w *world) { w.route = func(context.Context) (Route, error) { return Route{}, unavailable } }, nil, CodeBrokerUnavailable},
+		"fallback, not sent twice":  {"fallback", notStored(replyLost, 0), []string{"half key-1", "half key-2"}, ""},
+		"fallback, slow":            {"fallback", notStored(replyLost, 2*time.Second), []string{"half key-1"}, ""},
+		"fallback, refused":         {"fallback", notStored(&SendError{Outcome: RefusedForGood, Reason: ReasonTooLarge, Words: "large"}, 0), []string{"half key-1"}, CodePayloadTooLarge},
+		"no fallback":               {"plain", notStored(replyLost, 0), []string{"half key-1", "half key-2"}, CodeBrokerUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -221,6 +221,36 @@ func TestWithoutAHalfMessage(t *testing.T) {
 				w.wantNotes(append(tc.notes, "reached half-sent", "reached committed", "wake")...)
 				if last := fmt.Sprintf("key-%d", len(tc.notes)+1); via != ViaOutbox || half.CommitLogOffset != NoHalf || half.UniqKey != last {
 					t.Errorf("the row names %+v by %s, want %s without a half message", half, via, last)
+				}
+			})
+		})
+	}
+}
+
+// TestRelayed: the process sends the message of a row without a half message from memory, unless there is no room any more.
+func TestRelayed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body  BodySource
+		full  bool
+		notes []string
+		left  string
+	}{
+		"payload":     {BodyPayload, false, []string{`relay {"n":1}`}, ""},
+		"result":      {BodyResult, false, []string{`relay null`}, ""},
+		"out of room": {BodyPayload, true, []string{`relay {"n":1}`, "release", "wake"}, "handed over"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.full = tc.full
+				for _, k := range w.kinds {
+					k.Body = tc.body
+				}
+				got, err := w.submit("outbox", "tx-1")
+				wantState(t, got, err, StateCommitted, DeliveryPending)
+				w.wantNotes(append([]string{"reached half-sent", "reached committed"}, tc.notes...)...)
+				if left := w.open[got.CreatedAt]; left != tc.left {
+					t.Errorf("the attempt was left %q, want %q", left, tc.left)
 				}
 			})
 		})

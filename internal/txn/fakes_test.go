@@ -31,6 +31,7 @@ type world struct {
 	awaitHead func(ctx context.Context) bool
 	find      func(ctx context.Context, id string) (*Transaction, error)
 	silent    bool
+	full      bool // the outbox's memory
 
 	mu        sync.Mutex
 	log       []string
@@ -161,11 +162,11 @@ func (w *world) commit(a *Attempt) Outcome {
 	defer w.mu.Unlock()
 	t := &Transaction{
 		ID: a.Request.ID, Kind: a.Kind.Name, State: StateCommitted, Delivery: DeliveryPending, ShardKey: a.Request.ShardKey, Topic: a.Kind.Topic,
-		Route: a.Route, MessageID: a.Half.UniqKey, Fingerprint: a.Fingerprint, Ordered: a.Kind.Ordered,
+		Route: a.Route, MessageID: a.Half.UniqKey, Fingerprint: a.Fingerprint, Ordered: a.Kind.Ordered, CreatedAt: a.CreatedAt,
 	}
 	w.rows[t.ID] = t
 	answer := *t
-	return Outcome{Kind: OutcomeCommitted, Transaction: &answer, Lease: Lease{ID: t.ID, Epoch: 1, WriteBefore: time.Now().Add(w.timing.WriteWithin)}, Head: true}
+	return Outcome{Kind: OutcomeCommitted, Transaction: &answer, Lease: Lease{ID: t.ID, Epoch: 1, WriteBefore: time.Now().Add(w.timing.WriteWithin)}, Head: true, Tracked: a.Relay}
 }
 
 func (w *world) Begin() time.Time {
@@ -241,6 +242,13 @@ func (h handover) Find(id string) *Attempt {
 }
 
 func (w *world) Alive(string) bool { return !w.silent }
+
+func (w *world) Takes(Waiting) bool { return !w.silent }
+
+func (w *world) Relay(c Claim) bool {
+	w.note("relay " + string(c.Message.Body))
+	return !w.full
+}
 
 func (w *world) Wake(Waiting) { w.note("wake") }
 

@@ -10,6 +10,7 @@ import (
 func (s *Service) prepare(ctx context.Context, a *Attempt, writable bool, by time.Time) error {
 	if a.Kind.Via == ViaOutbox {
 		s.leaveToOutbox(a)
+		a.Relay = !a.Kind.Ordered && s.deliveries.Takes(a.waiting())
 		return nil
 	}
 	err := error(errSilent)

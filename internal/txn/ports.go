@@ -77,6 +77,7 @@ type Outcome struct {
 	Transaction *Transaction
 	Lease       Lease
 	Head        bool // of an ordered row: no earlier one of its line was pending after the COMMIT
+	Tracked     bool // this process keeps track of the message: see Store.HandOver
 	Err         error
 }
 
@@ -93,6 +94,11 @@ type Deliveries interface {
 	Undecided
 	// Alive is false for a broker that is known not to answer now.
 	Alive(broker string) bool
+	// Takes says whether Relay can be expected to take rows of the place now.
+	Takes(w Waiting) bool
+	// Relay delivers a tracked row without a half message, which this process has just committed, and ends its attempt. When it
+	// is false, it does nothing.
+	Relay(c Claim) bool
 	// Wake starts the delivery of a committed row soon. It returns at once.
 	Wake(w Waiting)
 	// WakeAll is Wake for all replicas. It also ends the back-off of the row's topic on its broker.
@@ -131,6 +137,7 @@ type Claim struct {
 	Half      Half
 	Message   Message
 	Outbox    bool // there is no half message
+	Tracked   bool // this process has just committed it and keeps track of it; nobody has sent it
 	Ordered   bool
 	Line      int64 // of an ordered row: its place
 	First     int64 // commit-log offset of its half message as it was stored first; -1: it has none

@@ -194,10 +194,16 @@ type Attempt struct {
 	Message     Message
 	Via         Via
 	Half        Half // with ViaOutbox: the UniqKey and the broker only, and NoHalf
+	Relay       bool // with ViaOutbox: this process is going to deliver the message, so the row may be tracked
 	CreatedAt   time.Time
 	RunBy       time.Time // its local transaction is run again only if that ends before; zero: no bound
 
 	decided chan struct{} // closed when its unknown outcome is known; nil: it never was unknown
+}
+
+// waiting names the place where the message waits once it is committed.
+func (a *Attempt) waiting() Waiting {
+	return Waiting{Topic: a.Kind.Topic, Broker: a.Route.Queue.Broker, ShardKey: a.Request.ShardKey, Ordered: a.Kind.Ordered}
 }
 
 // IsLast reports whether the time is too short to run the local transaction once more. Waiting for a connection and

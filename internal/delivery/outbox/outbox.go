@@ -4,11 +4,14 @@ package outbox
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txsvc/txsvc/internal/delivery/groups"
+	"github.com/txsvc/txsvc/internal/pause"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
@@ -30,6 +33,8 @@ type Rows interface {
 	MarkAll(ctx context.Context, ids []string, at time.Time) error
 	// MarkDelivered writes one mark soon; see txn.Store.
 	MarkDelivered(id string, at time.Time, ordered bool)
+	// HandOver gives a tracked row to who delivers pending ones, and has no effect on others; see txn.Store.
+	HandOver(began time.Time)
 	// Park gives a lease back, and keeps everybody from the row until an operator asks for it.
 	Park(ctx context.Context, lease txn.Lease, reason string) error
 }
@@ -85,6 +90,8 @@ type Ports struct {
 // Outbox delivers rows without half messages. It is safe for concurrent use.
 type Outbox struct {
 	ports   Ports
+	relay   relay
+	looks   looks
 	runner  *groups.Runner[txn.Group]
 	timing  txn.Timing
 	metrics *txn.Metrics
@@ -99,10 +106,41 @@ func New(ports Ports, timing txn.Timing, metrics *txn.Metrics, log *slog.Logger)
 }
 
 // Wake says that rows of a topic wait on a broker.
-func (o *Outbox) Wake(name txn.Group) { o.runner.Wake(name) }
+func (o *Outbox) Wake(name txn.Group) {
+	o.looks.add(name)
+	o.runner.Wake(name)
+}
 
-// Run delivers what waits until ctx is done. What is being sent then is finished.
-func (o *Outbox) Run(ctx context.Context) { o.runner.Run(ctx) }
+// Takes says whether Relay can be expected to take a row of the group now.
+func (o *Outbox) Takes(name txn.Group) bool { return o.ports.Gate.IsOpen(name) && o.relay.hasRoom() }
+
+// Relay delivers a tracked row that this process has just committed, from memory. It is false when it does not.
+func (o *Outbox) Relay(c txn.Claim) bool {
+	name := txn.Group{Broker: c.Message.Queue.Broker, Topic: c.Message.Topic}
+	if !o.ports.Gate.IsOpen(name) || !o.relay.add(name, c) {
+		return false
+	}
+	o.runner.Wake(name)
+	return true
+}
+
+// Run delivers what waits until ctx is done. What is being sent then is finished, and what waits in memory is given back.
+func (o *Outbox) Run(ctx context.Context) {
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() { o.sweep(ctx) })
+	o.runner.Run(ctx)
+	sweeper.Wait()
+	o.ports.Claimed.GiveBack(context.WithoutCancel(ctx), o.relay.close(), nil)
+}
+
+// sweep gives back what waits in memory for a group that is not open, or has waited for too long.
+func (o *Outbox) sweep(ctx context.Context) {
+	for pause.For(ctx, sweepEvery) {
+		for part := range slices.Chunk(o.relay.sweep(o.ports.Gate.IsOpen), claimLimit) {
+			o.ports.Claimed.GiveBack(ctx, part, nil)
+		}
+	}
+}
 
 // Idle says that nothing is being delivered.
 func (o *Outbox) Idle() bool { return o.runner.Idle() }
@@ -112,13 +150,49 @@ func (o *Outbox) step(ctx context.Context, name txn.Group) (more bool) {
 	if !o.ports.Gate.IsOpen(name) {
 		return false
 	}
+	if claims := o.relay.take(name, claimLimit); len(claims) > 0 {
+		o.Send(context.WithoutCancel(ctx), claims)
+		for _, c := range claims { // those that are left to the end of their leases: the others are not tracked any more
+			o.ports.Rows.HandOver(c.CreatedAt)
+		}
+		return true
+	}
+	if !o.looks.take(name) {
+		return false
+	}
 	claims, err := o.ports.Claims.ClaimOutbox(ctx, name.Broker, name.Topic, claimLimit)
 	if err != nil {
 		o.log.DebugContext(ctx, "claiming outbox rows", "error", err)
 		return false
 	}
 	o.Send(context.WithoutCancel(ctx), claims)
+	if len(claims) > 0 {
+		o.looks.add(name)
+	}
 	return len(claims) > 0
+}
+
+// looks are the groups of which rows may wait in the database. It is safe for concurrent use. The zero value is ready.
+type looks struct {
+	mu     sync.Mutex
+	groups map[txn.Group]struct{}
+}
+
+func (l *looks) add(name txn.Group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.groups == nil {
+		l.groups = make(map[txn.Group]struct{})
+	}
+	l.groups[name] = struct{}{}
+}
+
+func (l *looks) take(name txn.Group) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.groups[name]
+	delete(l.groups, name)
+	return ok
 }
 
 // Send makes the messages of claimed rows without half messages visible, each once, and returns the ids of those that are
@@ -159,14 +233,24 @@ func (o *Outbox) mark(ctx context.Context, sent []txn.Claim) {
 	if len(sent) == 0 {
 		return
 	}
-	ids, now := make([]string, len(sent)), time.Now()
-	for i, c := range sent {
-		ids[i] = c.Message.TxID
+	var ids []string
+	now := time.Now()
+	for _, c := range sent {
+		if c.Tracked {
+			o.ports.Rows.MarkDelivered(c.Message.TxID, now, false)
+		} else {
+			ids = append(ids, c.Message.TxID)
+		}
+	}
+	if len(ids) == 0 {
+		return
 	}
 	if err := o.ports.Rows.MarkAll(ctx, ids, now); err != nil {
 		o.log.DebugContext(ctx, "marking messages delivered; it is tried again", "error", err)
 		for _, c := range sent {
-			o.ports.Rows.MarkDelivered(c.Message.TxID, now, c.Ordered)
+			if !c.Tracked {
+				o.ports.Rows.MarkDelivered(c.Message.TxID, now, c.Ordered)
+			}
 		}
 	}
 }

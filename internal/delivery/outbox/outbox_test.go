@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,8 @@ func (w *world) MarkAll(_ context.Context, ids []string, _ time.Time) error {
 func (w *world) MarkDelivered(id string, _ time.Time, ordered bool) {
 	w.note("mark %s, ordered: %t", id, ordered)
 }
+
+func (w *world) HandOver(began time.Time) { w.note("hand over %d", began.Unix()) }
 
 func (w *world) Park(_ context.Context, l txn.Lease, reason string) error {
 	w.note("park %s: %s", l.ID, reason)
@@ -322,4 +325,113 @@ func TestRunGoesOnUntilNothingIsLeft(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// tracked returns claims that this process has just committed; the number of their ids is when they began.
+func tracked(specs ...string) []txn.Claim {
+	all := claims(specs...)
+	for i := range all {
+		all[i].Tracked = true
+		n, _ := strconv.Atoi(all[i].Message.TxID)
+		all[i].CreatedAt = time.Unix(int64(n), 0)
+	}
+	return all
+}
+
+// TestRelay: what this process has committed is sent from memory, in batches, and the database is not asked.
+func TestRelay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		world *world
+		log   []string
+	}{
+		"sent":          {&world{}, []string{"send 1 2 3 to a:1", "reopen", "mark 1, ordered: false", "mark 2, ordered: false", "mark 3, ordered: false", "hand over 1", "hand over 2", "hand over 3"}},
+		"not sent":      {&world{sendErrs: []error{unsent}}, []string{"send 1 2 3 to a:1", "back off t on a, busy: false", "give 1 2 3 back: not sent", "hand over 1", "hand over 2", "hand over 3"}},
+		"may be sent":   {&world{sendErrs: []error{maybeSent}}, []string{"send 1 2 3 to a:1", "back off t on a, busy: false", "hand over 1", "hand over 2", "hand over 3"}},
+		"for good":      {&world{poison: map[string]bool{"1": true, "2": true, "3": true}}, []string{"send 1 2 3 to a:1", "send 1 to a:1", "park 1: too large", "send 2 3 to a:1", "send 2 to a:1", "park 2: too large", "send 3 to a:1", "park 3: too large", "hand over 1", "hand over 2", "hand over 3"}},
+		"queue is gone": {&world{unread: true}, []string{"reroute 1", "reroute 2", "reroute 3", "hand over 1", "hand over 2", "hand over 3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := tc.world.outbox()
+			for _, c := range tracked("1", "2", "3") {
+				if !o.Relay(c) {
+					t.Fatal("not taken")
+				}
+			}
+			for o.step(t.Context(), txn.Group{Broker: "a", Topic: "t"}) {
+			}
+			if diff := cmp.Diff(tc.log, tc.world.log); diff != "" {
+				t.Errorf("what it did (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRelayGivesBack: what cannot be sent from memory soon does not stay there.
+func TestRelayGivesBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(o *Outbox, w *world)
+		log    []string
+	}{
+		"the gate closes":      {func(_ *Outbox, w *world) { w.closed = true }, []string{"give 1 2 back: <nil>"}},
+		"the lease ends":       {func(*Outbox, *world) { time.Sleep(2 * txn.DefaultTiming().WriteWithin) }, []string{"give 1 2 back: <nil>"}},
+		"the process is ended": {func(*Outbox, *world) {}, []string{"give 1 2 back: <nil>"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{}
+				o := w.outbox()
+				for _, c := range tracked("1", "2") { // and nobody steps
+					if !o.relay.add(txn.Group{Broker: "a", Topic: "t"}, c) {
+						t.Fatal("not taken")
+					}
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); o.Run(ctx) }()
+				tc.change(o, w)
+				if name != "the process is ended" {
+					time.Sleep(2 * sweepEvery)
+				}
+				stop()
+				<-done
+				if diff := cmp.Diff(tc.log, w.log); diff != "" {
+					t.Errorf("what it did (-want +got):\n%s", diff)
+				}
+				if o.Relay(tracked("3")[0]) || o.Takes(txn.Group{Broker: "a", Topic: "t"}) {
+					t.Error("taken after the end")
+				}
+			})
+		})
+	}
+}
+
+// TestRelayIsBounded: the memory for what waits is bounded, and free again when it is sent.
+func TestRelayIsBounded(t *testing.T) {
+	w := &world{}
+	o := w.outbox()
+	name := txn.Group{Broker: "a", Topic: "t"}
+	large := tracked("1")[0]
+	large.Message.Body = make([]byte, relayBytes/4)
+	for range 4 {
+		if !o.Takes(name) || !o.Relay(large) {
+			t.Fatal("not taken")
+		}
+	}
+	if o.Takes(name) || o.Relay(large) {
+		t.Error("taken although the memory is full")
+	}
+	o.step(t.Context(), name)
+	if !o.Takes(name) || o.relay.bytes != 0 || o.relay.count != 0 {
+		t.Errorf("%d messages of %d bytes are left", o.relay.count, o.relay.bytes)
+	}
+	for range relayCount {
+		o.Relay(tracked("2")[0])
+	}
+	if o.Takes(name) || o.Relay(large) {
+		t.Error("taken although there are too many")
+	}
+	w.closed = true
+	if o.Takes(name) {
+		t.Error("takes for a group that is not open")
+	}
 }

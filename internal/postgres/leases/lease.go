@@ -39,6 +39,17 @@ func (s *Leases) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, e
 	return lease, tag.RowsAffected() == 1, nil
 }
 
+// over ends the tracking of rows whose leases were to end. When the statement for that failed, its effect is not known.
+func (s *Leases) over(err error, ids ...string) {
+	for _, id := range ids {
+		if err == nil {
+			s.tracked.Untrack(id)
+		} else {
+			s.tracked.HandOverRow(id)
+		}
+	}
+}
+
 // Release gives a lease back; see txn.Store.
 func (s *Leases) Release(ctx context.Context, lease txn.Lease) error {
 	return s.Defer(ctx, lease, 0, "")
@@ -49,10 +60,11 @@ func (s *Leases) Release(ctx context.Context, lease txn.Lease) error {
 func (s *Leases) Defer(ctx context.Context, lease txn.Lease, pause time.Duration, reason string) error {
 	ctx, cancel := s.db.Bounded(ctx)
 	defer cancel()
-	if _, err := s.db.Exec(ctx, deferRow, lease.ID, lease.Epoch, pause, reason); err != nil {
+	_, err := s.db.Exec(ctx, deferRow, lease.ID, lease.Epoch, pause, reason)
+	s.over(err, lease.ID)
+	if err != nil {
 		return fmt.Errorf("deferring transaction %s: %w", lease.ID, err)
 	}
-	s.tracked.Untrack(lease.ID)
 	return nil
 }
 
@@ -64,11 +76,10 @@ func (s *Leases) GiveBack(ctx context.Context, leases []txn.Lease, pause time.Du
 	for i, lease := range leases {
 		ids[i], epochs[i] = lease.ID, lease.Epoch
 	}
-	if _, err := s.db.Exec(ctx, giveBack, planned, ids, epochs, pause, reason); err != nil {
+	_, err := s.db.Exec(ctx, giveBack, planned, ids, epochs, pause, reason)
+	s.over(err, ids...)
+	if err != nil {
 		return fmt.Errorf("giving %d leases back: %w", len(leases), err)
-	}
-	for _, id := range ids {
-		s.tracked.Untrack(id)
 	}
 	return nil
 }
@@ -78,10 +89,11 @@ func (s *Leases) GiveBack(ctx context.Context, leases []txn.Lease, pause time.Du
 func (s *Leases) Park(ctx context.Context, lease txn.Lease, reason string) error {
 	ctx, cancel := s.db.Bounded(ctx)
 	defer cancel()
-	if _, err := s.db.Exec(ctx, park, lease.ID, lease.Epoch, reason); err != nil {
+	_, err := s.db.Exec(ctx, park, lease.ID, lease.Epoch, reason)
+	s.over(err, lease.ID)
+	if err != nil {
 		return fmt.Errorf("parking transaction %s: %w", lease.ID, err)
 	}
-	s.tracked.Untrack(lease.ID)
 	return nil
 }
 
@@ -94,10 +106,10 @@ func (s *Leases) Reroute(ctx context.Context, lease txn.Lease, route txn.Route, 
 		"id": lease.ID, "epoch": lease.Epoch, "broker": route.Queue.Broker, "queue_id": route.Queue.ID,
 		"selector": rows.SelectorText(route), "reason": route.Reason, "uniq_key": uniqKey, "no_half": txn.NoHalf, "why": reason,
 	})
+	s.over(err, lease.ID)
 	if err != nil {
 		return false, fmt.Errorf("giving transaction %s another queue: %w", lease.ID, err)
 	}
-	s.tracked.Untrack(lease.ID)
 	return tag.RowsAffected() == 1, nil
 }
 

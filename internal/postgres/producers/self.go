@@ -129,7 +129,18 @@ func (s *Self) settle(a *attempt) {
 func (s *Self) HandOver(began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.find(began)
+	s.handOver(s.find(began))
+}
+
+// HandOverRow is HandOver for a tracked row; others are left alone.
+func (s *Self) HandOverRow(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handOver(s.tracked[id])
+}
+
+// handOver hands an attempt over; nil is none. The caller holds the mutex.
+func (s *Self) handOver(a *attempt) {
 	switch {
 	case a == nil || a.settled || a.handed:
 	case a.tracked:
