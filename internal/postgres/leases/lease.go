@@ -33,20 +33,16 @@ func (s *Leases) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, e
 		return lease, false, fmt.Errorf("renewing the lease on transaction %s: %w", lease.ID, err)
 	}
 	if tag.RowsAffected() == 1 { // else it may be tracked still
-		s.tracked.Untrack(lease.ID)
+		s.tracked.HandOverRow(lease.ID)
 	}
 	lease.WriteBefore = start.Add(s.db.Timing().WriteWithin)
 	return lease, tag.RowsAffected() == 1, nil
 }
 
-// over ends the tracking of rows whose leases were to end. When the statement for that failed, its effect is not known.
-func (s *Leases) over(err error, ids ...string) {
+// over ends the tracking of rows whose leases were to end, whether or not the statement for that has succeeded.
+func (s *Leases) over(ids ...string) {
 	for _, id := range ids {
-		if err == nil {
-			s.tracked.Untrack(id)
-		} else {
-			s.tracked.HandOverRow(id)
-		}
+		s.tracked.HandOverRow(id)
 	}
 }
 
@@ -61,7 +57,7 @@ func (s *Leases) Defer(ctx context.Context, lease txn.Lease, pause time.Duration
 	ctx, cancel := s.db.Bounded(ctx)
 	defer cancel()
 	_, err := s.db.Exec(ctx, deferRow, lease.ID, lease.Epoch, pause, reason)
-	s.over(err, lease.ID)
+	s.over(lease.ID)
 	if err != nil {
 		return fmt.Errorf("deferring transaction %s: %w", lease.ID, err)
 	}
@@ -77,7 +73,7 @@ func (s *Leases) GiveBack(ctx context.Context, leases []txn.Lease, pause time.Du
 		ids[i], epochs[i] = lease.ID, lease.Epoch
 	}
 	_, err := s.db.Exec(ctx, giveBack, planned, ids, epochs, pause, reason)
-	s.over(err, ids...)
+	s.over(ids...)
 	if err != nil {
 		return fmt.Errorf("giving %d leases back: %w", len(leases), err)
 	}
@@ -90,7 +86,7 @@ func (s *Leases) Park(ctx context.Context, lease txn.Lease, reason string) error
 	ctx, cancel := s.db.Bounded(ctx)
 	defer cancel()
 	_, err := s.db.Exec(ctx, park, lease.ID, lease.Epoch, reason)
-	s.over(err, lease.ID)
+	s.over(lease.ID)
 	if err != nil {
 		return fmt.Errorf("parking transaction %s: %w", lease.ID, err)
 	}
@@ -106,7 +102,7 @@ func (s *Leases) Reroute(ctx context.Context, lease txn.Lease, route txn.Route, 
 		"id": lease.ID, "epoch": lease.Epoch, "broker": route.Queue.Broker, "queue_id": route.Queue.ID,
 		"selector": rows.SelectorText(route), "reason": route.Reason, "uniq_key": uniqKey, "no_half": txn.NoHalf, "why": reason,
 	})
-	s.over(err, lease.ID)
+	s.over(lease.ID)
 	if err != nil {
 		return false, fmt.Errorf("giving transaction %s another queue: %w", lease.ID, err)
 	}

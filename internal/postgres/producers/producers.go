@@ -2,8 +2,10 @@ package producers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +23,8 @@ type Producers struct {
 	log    *slog.Logger
 	prefix atomic.Pointer[string] // of this process, once Register was called
 
-	flushing sync.Mutex // one flush at a time
+	flushing sync.Mutex  // one flush at a time
+	wrote    []time.Time // the last watermark that was written, and those since then that may have been; empty: none
 
 	mu    sync.Mutex
 	looks map[string]look // processes that are gone, by prefix
@@ -35,8 +38,13 @@ type look struct {
 // Database is what Producers does in the database. Each method is one transaction there, and bounds its time by itself.
 type Database interface {
 	// Write writes a watermark, and says whether all processes on the database know tracked rows. An error says that it is not
-	// known whether it was written, or still will be.
+	// known whether it was written, or still will be; but ErrLost says that it was not, and that all else of it was.
 	Write(ctx context.Context, prefix string, w Watermark) (tracks bool, err error)
+	// Last returns the watermark VisibleBefore that the database has; zero: it has none.
+	Last(ctx context.Context, prefix string) (time.Time, error)
+	// HandOverSince makes tracked rows of a process pending that began from one time to another, up to some number, and returns
+	// how many.
+	HandOverSince(ctx context.Context, prefix string, from, to time.Time) (int64, error)
 	// Forget deletes the processes that were not heard of for very long and have left nothing behind, but not this one.
 	Forget(ctx context.Context, prefix string) error
 	// OwnHalf says whether the process is known, or the id's row names the half message.
@@ -57,10 +65,16 @@ type Watermark struct {
 	Ceiling       time.Time // none of its tracked rows begins at or after it, before the next flush
 	HandOver      []string  // the ids of tracked rows that become pending
 	Times         []byte    // when messages became visible; see VisibleAt. Empty: nothing is known
+	// After has the watermarks VisibleBefore of which one has to be in the database; empty: none has to.
+	After []time.Time
 	// Durable: the answer comes when the log is on the disk. Without it, what was written before can be lost in a crash, but nothing that
 	// it says will be untrue then.
 	Durable bool
 }
+
+// ErrLost says that a database has lost the watermark that comes before, and with it everything that was written later: its
+// server was restarted, or another one has taken over that did not have all of its log.
+var ErrLost = errors.New("the last watermark is not in the database any more")
 
 // New returns the processes that work on the database.
 func New(db *postgres.DB, self *Self, log *slog.Logger) *Producers { return On(In(db), self, log) }
@@ -137,14 +151,55 @@ func (s *Producers) finish(ctx context.Context) {
 func (s *Producers) flush(ctx context.Context, durable bool) error {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
-	w := s.snapshot()
+	err := s.write(ctx, s.snapshot(), durable, s.wrote)
+	if errors.Is(err, ErrLost) {
+		return s.recover(ctx)
+	}
+	return err
+}
+
+// write writes a snapshot, after one of the watermarks.
+func (s *Producers) write(ctx context.Context, w snapshot, durable bool, after []time.Time) error {
 	// What is handed over is not kept in memory then, so no crash may undo it.
-	tracks, err := s.db.Write(ctx, *s.prefix.Load(), w.watermark(durable || len(w.hand) > 0))
+	m := w.watermark(durable || len(w.hand) > 0)
+	m.After = after
+	if len(s.wrote) >= wroteLimit {
+		s.wrote = s.wrote[:1]
+	}
+	s.wrote = append(slices.Clip(s.wrote), m.VisibleBefore) // it may be there, although no answer comes
+	tracks, err := s.db.Write(ctx, *s.prefix.Load(), m)
 	if err != nil {
 		return err
 	}
+	s.wrote = []time.Time{m.VisibleBefore}
 	s.written(w, tracks)
 	return nil
+}
+
+// recover hands over all rows since the watermark that the database has, because it has lost later ones. What of these rows was
+// handed over already, and what was visible, is found out again.
+func (s *Producers) recover(ctx context.Context) error {
+	prefix := *s.prefix.Load()
+	since, err := s.db.Last(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	if began := s.began(); since.Before(began) {
+		since = began
+	}
+	w := s.snapshot() // what is not committed yet is not before this watermark
+	to, all := fromMicros(w.now), int64(0)
+	for {
+		n, err := s.db.HandOverSince(ctx, prefix, since, to)
+		if err != nil {
+			return err
+		}
+		if all += n; n == 0 {
+			break
+		}
+	}
+	s.log.WarnContext(ctx, "the database has lost commits: the messages since its last watermark are looked for", "messages", all, "since", since)
+	return s.write(ctx, w, true, nil)
 }
 
 // OwnHalf says whether a half message is of a process that works on this database. Processes of old versions did not

@@ -1,6 +1,7 @@
 package producers_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -75,10 +76,14 @@ func TestLateFlush(t *testing.T) {
 	db := producers.In(e.Store.DB)
 	const prefix = "0A000001000111111111"
 	at := func(s int) time.Time { return time.Unix(int64(s), 0).UTC() }
-	write := func(visible, settled, ceiling int) {
+	write := func(visible, settled, ceiling int, wantErr error, after ...int) {
 		t.Helper()
-		if _, err := db.Write(t.Context(), prefix, producers.Watermark{VisibleBefore: at(visible), SettledBefore: at(settled), Ceiling: at(ceiling)}); err != nil {
-			t.Fatal(err)
+		w := producers.Watermark{VisibleBefore: at(visible), SettledBefore: at(settled), Ceiling: at(ceiling)}
+		for _, s := range after {
+			w.After = append(w.After, at(s))
+		}
+		if _, err := db.Write(t.Context(), prefix, w); !errors.Is(err, wantErr) {
+			t.Fatalf("got %v, want %v", err, wantErr)
 		}
 	}
 	want := func(what string, visible, settled, ceiling int) {
@@ -88,10 +93,13 @@ func TestLateFlush(t *testing.T) {
 			t.Errorf("%s: the watermark is not %d, %d, %d", what, visible, settled, ceiling)
 		}
 	}
-	write(20, 30, 40)
-	write(10, 20, 30)
+	write(5, 5, 5, producers.ErrLost, 1)
+	write(20, 30, 40, nil)
+	write(10, 20, 30, nil)
+	want("a late first one", 20, 30, 40)
+	write(10, 20, 30, producers.ErrLost, 5, 8)
 	want("a late one", 20, 30, 40)
-	write(25, 35, 25)
+	write(25, 35, 25, nil, 8, 20)
 	want("the last one", 25, 35, 25)
 }
 

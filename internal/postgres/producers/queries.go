@@ -11,13 +11,26 @@ const IsVisible = `NOT EXISTS (SELECT FROM txsvc.producers p WHERE p.prefix = le
 const Times = `(SELECT v.times FROM txsvc.visible v WHERE v.producer = left(t.uniq_key, 20) AND v.before > t.created_at ORDER BY v.before LIMIT 1)`
 
 const (
-	// flush writes the watermark. The ceiling bounds the rows that follow until the next flush. The answer says whether all
-	// processes on this database know tracked rows: those of the version before register every ten minutes. A flush that was
-	// given up may be executed after later ones, and takes nothing back. The last one of a process lowers the ceiling.
-	flush = `INSERT INTO txsvc.producers (prefix, format, visible_before, settled_before, ceiling) VALUES ($1, 2, $2, $3, $4)
+	// register writes the first watermark of a process, and one after watermarks were lost. One that was given up may be executed
+	// after later ones, and takes nothing back.
+	register = `INSERT INTO txsvc.producers (prefix, format, visible_before, settled_before, ceiling) VALUES ($1, 2, $2, $3, $4)
 		ON CONFLICT (prefix) DO UPDATE SET format = 2, seen_at = clock_timestamp(), visible_before = greatest(producers.visible_before, $2),
-			settled_before = greatest(producers.settled_before, $3), ceiling = CASE WHEN $4 = $2 THEN $4 ELSE greatest(producers.ceiling, $4) END
-		RETURNING NOT EXISTS (SELECT FROM txsvc.producers WHERE format < 2 AND seen_at > clock_timestamp() - interval '11 minutes')`
+			settled_before = greatest(producers.settled_before, $3), ceiling = greatest(producers.ceiling, $4)` + allTrack
+
+	// flush writes the next watermark, where one of those before it is there. The last one of a process lowers the ceiling.
+	flush = `UPDATE txsvc.producers SET seen_at = clock_timestamp(), visible_before = $2, settled_before = $3, ceiling = $4
+		WHERE prefix = $1 AND visible_before = ANY ($5)` + allTrack
+
+	// allTrack says whether all processes on this database know tracked rows: those of the version before register every ten
+	// minutes.
+	allTrack = ` RETURNING NOT EXISTS (SELECT FROM txsvc.producers WHERE format < 2 AND seen_at > clock_timestamp() - interval '11 minutes')`
+
+	last = `SELECT visible_before FROM txsvc.producers WHERE prefix = $1`
+
+	// handOverSince is handOver for the tracked rows of a process that began from one time to another.
+	handOverSince = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = 1, lease_until = decided_at + $4::interval
+		WHERE id IN (SELECT id FROM txsvc.transactions WHERE created_at >= $2 AND created_at < $3 AND delivery = 'tracked' AND left(uniq_key, 20) = $1
+			LIMIT 5000 FOR UPDATE) AND delivery = 'tracked'`
 
 	logVisible = `INSERT INTO txsvc.visible (producer, before, times) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 

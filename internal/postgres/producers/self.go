@@ -12,7 +12,8 @@ import (
 // Self keeps track of the attempts of this process. It is safe for concurrent use. Before it is registered, no row is
 // tracked.
 type Self struct {
-	wake chan struct{} // something was delivered, or is to be handed over
+	first time.Time     // no attempt began before
+	wake  chan struct{} // something was delivered, or is to be handed over
 
 	mu       sync.Mutex
 	last     int64               // the last created_at that was given, in microseconds
@@ -36,7 +37,7 @@ type attempt struct {
 
 // NewSelf returns a Self that knows no attempt.
 func NewSelf() *Self {
-	return &Self{wake: make(chan struct{}, 1), tracked: make(map[string]*attempt)}
+	return &Self{first: time.Now().Truncate(time.Microsecond), wake: make(chan struct{}, 1), tracked: make(map[string]*attempt)}
 }
 
 // Begin notes an attempt, and returns its time, which is no other attempt's of this process. Each attempt has to end with
@@ -132,7 +133,9 @@ func (s *Self) HandOver(began time.Time) {
 	s.handOver(s.find(began))
 }
 
-// HandOverRow is HandOver for a tracked row; others are left alone.
+// HandOverRow is HandOver for a tracked row; others are left alone. It is for rows, too, that say by themselves what became of
+// their message: a database that loses its last commits may lose that, and what is handed over is written together with the
+// watermark that relies on it.
 func (s *Self) HandOverRow(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,15 +172,6 @@ func (s *Self) Delivered(id string, at time.Time, lease time.Duration) bool {
 	return at.Before(fromMicros(a.created).Add(lease))
 }
 
-// Untrack says that a row says by itself what became of its message.
-func (s *Self) Untrack(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.tracked[id]; a != nil && !a.settled {
-		s.settle(a) // also when it is to be handed over: there is nothing left to do
-	}
-}
-
 // VisibleAt returns when the message of a tracked row of this process became visible, while that is not written yet; else
 // zero.
 func (s *Self) VisibleAt(id string) time.Time {
@@ -188,6 +182,9 @@ func (s *Self) VisibleAt(id string) time.Time {
 	}
 	return time.Time{}
 }
+
+// began returns when the process began: no row of it is older.
+func (s *Self) began() time.Time { return s.first }
 
 // oldest returns when the oldest attempt under way began, or the present.
 func (s *Self) oldest() int64 {
@@ -203,6 +200,7 @@ func (s *Self) oldest() int64 {
 
 // snapshot is what one flush writes.
 type snapshot struct {
+	now                       int64 // when it was taken
 	visible, settled, ceiling int64 // see the table
 	hand                      []*attempt
 	times                     []byte // of what has become visible; empty: nothing
@@ -227,7 +225,7 @@ func (s *Self) snapshot() snapshot {
 	defer s.mu.Unlock()
 	now := max(micros(time.Now()), s.last+1)
 	s.last = now - 1
-	w := snapshot{visible: now, settled: now, ceiling: now + ahead.Microseconds(), hand: s.hand[:min(len(s.hand), handLimit)]}
+	w := snapshot{now: now, visible: now, settled: now, ceiling: now + ahead.Microseconds(), hand: s.hand[:min(len(s.hand), handLimit)]}
 	if s.stopped {
 		w.visible = w.ceiling
 	}

@@ -114,7 +114,7 @@ func TestEnds(t *testing.T) {
 		"delivered":                          {end: func(s *Self, _ time.Time) { s.Delivered("tx-1", at(), lease) }, logged: true, settled: true},
 		"rolled back":                        {end: func(s *Self, began time.Time) { s.Settle(began) }, settled: true},
 		"handed over":                        {end: func(s *Self, began time.Time) { s.HandOver(began) }, hand: true, settled: true},
-		"explicit":                           {end: func(s *Self, _ time.Time) { s.Untrack("tx-1") }, settled: true},
+		"explicit":                           {end: func(s *Self, _ time.Time) { s.HandOverRow("tx-1") }, hand: true, settled: true},
 		"in the place of a fence, under way": {end: func(s *Self, began time.Time) { s.Explicit(began) }},
 		"in the place of a fence": {end: func(s *Self, began time.Time) {
 			s.Explicit(began)
@@ -382,7 +382,7 @@ func randomly(t *testing.T, seed uint64) {
 		case 9: // the lease is renewed
 			if id, ok := pick(true); ok {
 				d.rows[id].tracked = false
-				s.Untrack(id)
+				s.HandOverRow(id)
 				s.Settle(open[id])
 				delete(open, id)
 			}

@@ -29,7 +29,18 @@ func (t table) Write(ctx context.Context, prefix string, w Watermark) (tracks bo
 	if len(w.HandOver) > 0 {
 		batch.Queue(handOver, w.HandOver, t.db.Timing().Lease())
 	}
-	batch.Queue(flush, prefix, w.VisibleBefore, w.SettledBefore, w.Ceiling).QueryRow(func(row pgx.Row) error { return row.Scan(&tracks) })
+	statement, args := register, []any{prefix, w.VisibleBefore, w.SettledBefore, w.Ceiling}
+	if len(w.After) > 0 {
+		statement, args = flush, append(args, w.After)
+	}
+	lost := false
+	batch.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&tracks)
+		if lost = errors.Is(err, pgx.ErrNoRows); lost {
+			return nil
+		}
+		return err
+	})
 	if len(w.Times) > 0 {
 		batch.Queue(logVisible, prefix, w.VisibleBefore, w.Times)
 	}
@@ -42,7 +53,36 @@ func (t table) Write(ctx context.Context, prefix string, w Watermark) (tracks bo
 	if err := t.db.Write(ctx, func(conn *pgx.Conn) error { return conn.SendBatch(ctx, batch).Close() }); err != nil {
 		return false, fmt.Errorf("writing a watermark: %w", err)
 	}
+	if lost {
+		return false, ErrLost
+	}
 	return tracks, nil
+}
+
+// Last implements Database.
+func (t table) Last(ctx context.Context, prefix string) (at time.Time, err error) {
+	ctx, cancel := t.db.Bounded(ctx)
+	defer cancel()
+	var visibleBefore *time.Time
+	err = t.db.Pool().QueryRow(ctx, last, prefix).Scan(&visibleBefore)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && visibleBefore == nil:
+		return time.Time{}, nil
+	case err != nil:
+		return time.Time{}, fmt.Errorf("reading the last watermark: %w", err)
+	}
+	return visibleBefore.UTC(), nil
+}
+
+// HandOverSince implements Database.
+func (t table) HandOverSince(ctx context.Context, prefix string, from, to time.Time) (int64, error) {
+	ctx, cancel := t.db.Bounded(ctx)
+	defer cancel()
+	tag, err := t.db.Exec(ctx, handOverSince, prefix, from, to, t.db.Timing().Lease())
+	if err != nil {
+		return 0, fmt.Errorf("handing over the rows since the last watermark: %w", err)
+	}
+	return tag.RowsAffected(), nil
 }
 
 // Forget implements Database.

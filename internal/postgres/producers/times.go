@@ -24,6 +24,7 @@ const (
 	known = 30 * 24 * time.Hour
 	// trackLimit bounds the attempts in memory: with more of them rows are not tracked.
 	trackLimit = 200_000
+	wroteLimit = 1000 // watermarks that may have been written
 	handLimit  = 1000 // rows handed over in one statement
 	// A process that is gone is looked at again when a part of the time since the first look has passed, within these bounds.
 	firstLook, lastLook = time.Second, 10 * time.Minute
