@@ -54,7 +54,7 @@ func (r *run) queueBody(batch *pgx.Batch) error {
 	}
 	row, err := r.insert(r.task.Last.First())
 	if err == nil {
-		batch.Queue(r.task.Last.Into(row), append(append(own[last].Args, r.task.ResultMost), row.Args...)...)
+		batch.Queue(r.task.Last.Into(row.Text), append(append(own[last].Args, r.task.ResultMost), row.Args...)...)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package task
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/txsvc/txsvc/internal/localtx/sqltext"
 	"github.com/txsvc/txsvc/internal/postgres/rows"
@@ -41,6 +42,9 @@ type Last struct {
 	with   string // up to the result
 	result string // the expression; a parameter that is added is the limit of its size, in bytes
 	args   int    // how many arguments the statement has itself
+	alone  string
+
+	into sync.Map // the statements of Into, of *rows.Text
 }
 
 func lastOf(s sqltext.Statement) *Last {
@@ -58,23 +62,30 @@ func lastOf(s sqltext.Statement) *Last {
 		row = `SELECT CASE WHEN count(*) > 0 THEN (` + row + `) END AS txsvc_json FROM txsvc_last`
 	}
 	limit := fmt.Sprintf("$%d::int", n+1)
-	return &Last{
+	l := &Last{
 		with: with + "txsvc_last AS (" + q.Main + "\n)\n",
 		result: `(SELECT CASE WHEN octet_length(txsvc_json::text) > ` + limit + ` THEN txsvc.refuse_result(octet_length(txsvc_json::text), ` + limit + `)
 	ELSE txsvc_json END FROM (` + row + `) AS txsvc_first)`,
 		args: n,
 	}
+	l.alone = l.with + `SELECT ` + l.result + `::text`
+	return l
 }
 
 // First is the number of the first parameter that can be added; the one before is the limit of the result's size, in bytes.
 func (l *Last) First() int { return l.args + 2 }
 
 // Alone is the statement that returns the result.
-func (l *Last) Alone() string { return l.with + `SELECT ` + l.result + `::text` }
+func (l *Last) Alone() string { return l.alone }
 
 // Into is the statement that inserts the row of a transaction, with the result, and returns the result and the time of the
 // decision.
-func (l *Last) Into(row rows.Insert) string {
-	return l.with + `INSERT INTO ` + rows.TableName + ` (` + row.Columns + `, result, ` + row.Times + `) SELECT ` + row.Values + `, ` + l.result + `, ` +
+func (l *Last) Into(row *rows.Text) string {
+	if known, ok := l.into.Load(row); ok {
+		return known.(string) //nolint:forcetypeassert // the map holds nothing else
+	}
+	text := l.with + `INSERT INTO ` + rows.TableName + ` (` + row.Columns + `, result, ` + row.Times + `) SELECT ` + row.Values + `, ` + l.result + `, ` +
 		row.TimeValues + ` RETURNING result::text, decided_at`
+	l.into.Store(row, text)
+	return text
 }

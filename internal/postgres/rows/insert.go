@@ -15,14 +15,19 @@ import (
 // TableName is the name of the table.
 const TableName = `txsvc.transactions`
 
-// Insert is the row of a committed attempt, as a part of a statement: its columns, the expressions for their values, and the
-// arguments of these. The row is written last in a local transaction, once, with the result.
+// Insert is the row of a committed attempt, as a part of a statement, with its arguments. The row is written last in a local
+// transaction, once, with the result.
 type Insert struct {
+	*Text
+	Args []any
+}
+
+// Text is the text of an Insert: the columns, and the expressions for their values. There is one of each shape.
+type Text struct {
 	Columns, Values string
 	// Times are further columns, and values, that are evaluated after all others: the transaction is decided then.
 	Times, TimeValues string
-	Args              []any
-	Tracked           bool // the process keeps track of its message
+	alone, withResult string // as a statement of its own
 }
 
 // shape is what decides about the text of an Insert. There are few, so that statements are prepared once.
@@ -34,10 +39,7 @@ type shape struct {
 	extras           bool // there is more than most requests have
 }
 
-// texts has the columns and the values of a shape.
-type texts struct{ columns, values, times, timeValues string }
-
-var known sync.Map // of shape, to texts
+var known sync.Map // of shape, to *Text
 
 // InsertOf returns the Insert of an attempt. Its parameters are numbered from first on. A row that is not tracked has the
 // lease. Columns that are null in most rows, and values that are the same for all rows of a kind, are no arguments, because
@@ -54,7 +56,7 @@ func InsertOf(a *txn.Attempt, first int, tracked bool, lease time.Duration) (Ins
 	}
 	args := append(make([]any, 0, 18),
 		r.ID, r.ShardKey, a.Route.Queue.Broker, a.Route.Queue.ID, SelectorText(a.Route), a.Route.Reason, a.Half.UniqKey,
-		a.Half.CommitLogOffset, a.Half.QueueOffset, bodyOf(a), Stamp(a.CreatedAt), a.Fingerprint)
+		a.Half.CommitLogOffset, a.Half.QueueOffset, bodyOf(a), Stamp(a.CreatedAt), []byte(a.Fingerprint))
 	if !tracked {
 		args = append(args, lease)
 	}
@@ -67,14 +69,13 @@ func InsertOf(a *txn.Attempt, first int, tracked bool, lease time.Duration) (Ins
 	}
 	text, ok := known.Load(s)
 	if !ok {
-		text, _ = known.LoadOrStore(s, s.texts())
+		text, _ = known.LoadOrStore(s, s.text())
 	}
-	t := text.(texts) //nolint:forcetypeassert // the map holds nothing else
-	return Insert{Columns: t.columns, Values: t.values, Times: t.times, TimeValues: t.timeValues, Args: args, Tracked: tracked}, nil
+	return Insert{Text: text.(*Text), Args: args}, nil //nolint:forcetypeassert // the map holds nothing else
 }
 
-// texts lists the columns and the values in the order of InsertOf's arguments.
-func (s shape) texts() texts {
+// text lists the columns and the values in the order of InsertOf's arguments.
+func (s shape) text() *Text {
 	var columns, values []string
 	n := s.first
 	add := func(column, value string) {
@@ -95,12 +96,12 @@ func (s shape) texts() texts {
 	add("kind", literal(s.kind))
 	add("topic", literal(s.topic))
 	add("state", "'committed'")
-	t := texts{times: "decided_at", timeValues: "clock_timestamp()"}
+	t := &Text{Times: "decided_at", TimeValues: "clock_timestamp()"}
 	if s.tracked {
 		add("delivery", "'"+producers.Delivery+"'")
 	} else {
 		add("delivery", "'pending'")
-		t.times, t.timeValues = "decided_at, lease_until", "clock_timestamp(), clock_timestamp() + $"+strconv.Itoa(n)+"::interval"
+		t.Times, t.TimeValues = "decided_at, lease_until", "clock_timestamp(), clock_timestamp() + $"+strconv.Itoa(n)+"::interval"
 		n++
 	}
 	if s.extras {
@@ -118,7 +119,10 @@ func (s shape) texts() texts {
 		add("ordered", "true")
 		add("line", "nextval('txsvc.line')") // its place in its line
 	}
-	t.columns, t.values = strings.Join(columns, ", "), strings.Join(values, ", ")
+	t.Columns, t.Values = strings.Join(columns, ", "), strings.Join(values, ", ")
+	t.alone = `INSERT INTO ` + TableName + ` (` + t.Columns + `, ` + t.Times + `) VALUES (` + t.Values + `, ` + t.TimeValues + `) RETURNING decided_at`
+	t.withResult = `INSERT INTO ` + TableName + ` (` + t.Columns + `, result, ` + t.Times + `) VALUES (` + t.Values + `, $` + strconv.Itoa(n) + `::json, ` +
+		t.TimeValues + `) RETURNING decided_at`
 	return t
 }
 
@@ -133,13 +137,10 @@ func literal(s string) string {
 // Statement returns the Insert as a statement of its own, with its arguments. It takes the result as one argument more, and
 // returns the time of the decision.
 func (i Insert) Statement(result []byte) (sql string, args []any) {
-	columns, values, args := i.Columns, i.Values, i.Args
-	if result != nil {
-		args = append(args, string(result))
-		columns += `, result`
-		values += `, $` + strconv.Itoa(len(args)) + `::json`
+	if result == nil {
+		return i.alone, i.Args
 	}
-	return `INSERT INTO ` + TableName + ` (` + columns + `, ` + i.Times + `) VALUES (` + values + `, ` + i.TimeValues + `) RETURNING decided_at`, args
+	return i.withResult, append(i.Args, string(result))
 }
 
 // Replace returns the statement that lets the row of an attempt, with its result, take the place of an abandoned one. It
