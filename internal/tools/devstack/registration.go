@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 )
 
 // Request codes of RocketMQ's remoting protocol (RequestCode.java).
@@ -96,6 +97,9 @@ func clusterInfo(ctx context.Context, nameserver string) (string, error) {
 	return request(ctx, nameserver, codeClusterInfo, "")
 }
 
+// replyWithin is how long a reply is waited for: a server that is just starting may drop a request, and callers ask again.
+const replyWithin = 5 * time.Second
+
 // request sends one request without fields and returns the body of the reply.
 // A frame is: length of the rest, length of the header, JSON header, body.
 func request(ctx context.Context, addr string, code int, body string) (string, error) {
@@ -105,10 +109,12 @@ func request(ctx context.Context, addr string, code int, body string) (string, e
 		return "", err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return "", err
-		}
+	deadline := time.Now().Add(replyWithin)
+	if whole, ok := ctx.Deadline(); ok && whole.Before(deadline) {
+		deadline = whole
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
 	}
 	header := fmt.Appendf(nil, `{"code":%d,"language":"GO","version":0,"opaque":1,"flag":0}`, code)
 	frame := binary.BigEndian.AppendUint32(nil, uint32(4+len(header)+len(body)))
