@@ -45,6 +45,36 @@ func Attempt(kind, id, payload string, timeouts ...time.Duration) *txn.Attempt {
 	return a
 }
 
+// Tracking registers the store as a process of its own, so that it keeps track of its rows.
+func (s *Store) Tracking(t testing.TB) (prefix string) {
+	t.Helper()
+	s.prefix = fmt.Sprintf("0A0000010001%08X", serial.Add(1))
+	if err := s.Register(t.Context(), s.prefix); err != nil {
+		t.Fatal(err)
+	}
+	return s.prefix
+}
+
+// Begun makes an attempt one that this process begins now, and keeps track of. It writes a watermark first.
+func (s *Store) Begun(t testing.TB, a *txn.Attempt) *txn.Attempt {
+	t.Helper()
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.Half.UniqKey = s.prefix + a.Half.UniqKey[len(s.prefix):]
+	a.Message.UniqKey, a.CreatedAt = a.Half.UniqKey, s.Begin()
+	return a
+}
+
+// Tracked commits a new attempt of the kind "orders", whose row is tracked.
+func (s *Store) Tracked(t testing.TB, id string) (*txn.Attempt, txn.Outcome) {
+	t.Helper()
+	a := s.Begun(t, Attempt("orders", id, Order))
+	o := s.Run(t.Context(), a)
+	WantKind(t, o, txn.OutcomeCommitted)
+	return a, o
+}
+
 // SameRequest returns another attempt at a's request, with a half message of its own.
 func SameRequest(a *txn.Attempt) *txn.Attempt {
 	return Attempt(a.Kind.Name, a.Request.ID, string(a.Request.Payload), a.Kind.Timeout)

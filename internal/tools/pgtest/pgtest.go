@@ -127,6 +127,8 @@ type Store struct {
 	*accepted.Lists
 	*localtx.Runner
 	Residue *residue.Watcher
+
+	prefix string // see Tracking
 }
 
 // Another returns a second store on the database, as another replica has it. Of the options, those for the database have
