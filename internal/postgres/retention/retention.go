@@ -52,6 +52,17 @@ const (
 			AND decided_at < clock_timestamp() - CASE WHEN abandoned THEN $4::interval ELSE $3::interval END
 		FOR UPDATE SKIP LOCKED))`
 
+	// forget deletes entries of txsvc.visible whose rows a sweep has deleted, some at a time. It goes from one process to the next.
+	// An entry names rows that began before it and were decided soon after: a day later at most.
+	forget = `WITH RECURSIVE p AS (
+			(SELECT producer FROM txsvc.visible ORDER BY producer LIMIT 1)
+		UNION ALL
+			SELECT (SELECT producer FROM txsvc.visible v WHERE v.producer > p.producer ORDER BY producer LIMIT 1) FROM p WHERE producer IS NOT NULL)
+		DELETE FROM txsvc.visible WHERE ctid = ANY (ARRAY(
+			SELECT v.ctid FROM p, LATERAL (SELECT ctid FROM txsvc.visible v
+				WHERE v.producer = p.producer AND v.before < clock_timestamp() - $1::interval - interval '1 day' ORDER BY v.before LIMIT 5000) AS v
+			LIMIT 5000))`
+
 	move = `UPDATE txsvc.retention SET block = $1, next_at = clock_timestamp() + $2::interval`
 )
 
@@ -114,6 +125,9 @@ func (s *Sweeper) Step(ctx context.Context) (stepped bool, deleted int64, err er
 			return err
 		}
 		stepped, deleted = true, tag.RowsAffected()
+		if _, err := tx.Exec(ctx, forget, s.age+maxRest); err != nil {
+			return err
+		}
 		next, rest := block+stepBlocks, time.Duration(0)
 		if next >= size {
 			next, rest = 0, min(max(s.age/restPart, minRest), maxRest)

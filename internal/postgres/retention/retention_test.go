@@ -116,6 +116,25 @@ func TestRetentionDeletesWhatIsOldAndDone(t *testing.T) {
 	}
 }
 
+// The times of messages go after their rows, of all processes.
+func TestRetentionForgetsTimes(t *testing.T) {
+	e := setup(t)
+	e.exec(`INSERT INTO txsvc.visible SELECT 'producer-' || p, now() - n * interval '1 day', '' FROM generate_series(1, 3) AS p, generate_series(0, 20) AS n`)
+	e.exec(`INSERT INTO txsvc.visible SELECT 'producer-2', now() - interval '40 days' + n * interval '1 s', '' FROM generate_series(1, 6000) AS n`)
+	for range 2 {
+		e.exec(`UPDATE txsvc.retention SET next_at = now()`)
+		e.sweep(retention.New(e.db, 7*24*time.Hour, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)))
+	}
+	rows, err := e.side.Query(t.Context(), `SELECT DISTINCT round(extract(epoch FROM now() - before) / 86400)::int || ' ' || count(*) FROM txsvc.visible GROUP BY before ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if want := []string{"0 3", "1 3", "2 3", "3 3", "4 3", "5 3", "6 3", "7 3", "8 3"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got days and entries %v, %v, want %v", got, err, want)
+	}
+}
+
 // With a short retention, abandoned rows stay for a day, because a process that was stopped may still try to commit a half
 // message that they fence.
 func TestRetentionLeavesFencesForADay(t *testing.T) {
