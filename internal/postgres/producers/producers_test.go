@@ -68,8 +68,7 @@ func TestRegistrationComesBack(t *testing.T) {
 	}
 }
 
-// A flush that was given up can be executed after later ones. It takes nothing back; only the last one of a process lowers the
-// ceiling.
+// A flush that was given up can be executed after later ones. It takes nothing back.
 func TestLateFlush(t *testing.T) {
 	t.Parallel()
 	e := pgtest.New(t)
@@ -99,8 +98,11 @@ func TestLateFlush(t *testing.T) {
 	want("a late first one", 20, 30, 40)
 	write(10, 20, 30, producers.ErrLost, 5, 8)
 	want("a late one", 20, 30, 40)
-	write(25, 35, 25, nil, 8, 20)
-	want("the last one", 25, 35, 25)
+	write(20, 35, 50, nil, 20)
+	write(20, 30, 45, nil, 20)
+	want("a late one, while the watermark stands", 20, 35, 50)
+	write(60, 60, 60, nil, 8, 20)
+	want("the last one", 60, 60, 60)
 }
 
 // A process is not forgotten before its rows are adopted: without it they would say that their messages are visible.
