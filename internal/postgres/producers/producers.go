@@ -24,7 +24,7 @@ type Producers struct {
 	prefix atomic.Pointer[string] // of this process, once Register was called
 
 	flushing sync.Mutex  // one flush at a time
-	wrote    []time.Time // the last watermark that was written, and those since then that may have been; empty: none
+	wrote    []time.Time // the ceilings of the last flush that was written, and of those since then that may have been; empty: none
 
 	mu    sync.Mutex
 	looks map[string]look // processes that are gone, by prefix
@@ -62,10 +62,10 @@ type Database interface {
 type Watermark struct {
 	VisibleBefore time.Time // all its tracked rows before are visible, besides those of HandOver
 	SettledBefore time.Time // none of its attempts that began before is under way
-	Ceiling       time.Time // none of its tracked rows begins at or after it, before the next flush
+	Ceiling       time.Time // none of its tracked rows begins at or after it, before the next flush. Each flush has a later one
 	HandOver      []string  // the ids of tracked rows that become pending
 	Times         []byte    // when messages became visible; see VisibleAt. Empty: nothing is known
-	// After has the watermarks VisibleBefore of which one has to be in the database; empty: none has to.
+	// After has the ceilings of earlier flushes of which one has to be in the database; empty: none has to.
 	After []time.Time
 	// Durable: the answer comes when the log is on the disk. Without it, what was written before can be lost in a crash, but nothing that
 	// it says will be untrue then.
@@ -158,7 +158,7 @@ func (s *Producers) flush(ctx context.Context, durable bool) error {
 	return err
 }
 
-// write writes a snapshot, after one of the watermarks.
+// write writes a snapshot, after one of the flushes with these ceilings.
 func (s *Producers) write(ctx context.Context, w snapshot, durable bool, after []time.Time) error {
 	// What is handed over is not kept in memory then, so no crash may undo it.
 	m := w.watermark(durable || len(w.hand) > 0)
@@ -166,12 +166,12 @@ func (s *Producers) write(ctx context.Context, w snapshot, durable bool, after [
 	if len(s.wrote) >= wroteLimit {
 		s.wrote = s.wrote[:1]
 	}
-	s.wrote = append(slices.Clip(s.wrote), m.VisibleBefore) // it may be there, although no answer comes
+	s.wrote = append(slices.Clip(s.wrote), m.Ceiling) // it may be there, although no answer comes
 	tracks, err := s.db.Write(ctx, *s.prefix.Load(), m)
 	if err != nil {
 		return err
 	}
-	s.wrote = []time.Time{m.VisibleBefore}
+	s.wrote = []time.Time{m.Ceiling}
 	s.written(w, tracks)
 	return nil
 }

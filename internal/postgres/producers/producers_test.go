@@ -98,11 +98,11 @@ func TestLateFlush(t *testing.T) {
 	want("a late first one", 20, 30, 40)
 	write(10, 20, 30, producers.ErrLost, 5, 8)
 	want("a late one", 20, 30, 40)
-	write(20, 35, 50, nil, 20)
-	write(20, 30, 45, nil, 20)
-	want("a late one, while the watermark stands", 20, 35, 50)
-	write(60, 60, 60, nil, 8, 20)
-	want("the last one", 60, 60, 60)
+	write(20, 31, 42, nil, 38, 40)
+	write(20, 30, 41, producers.ErrLost, 40)
+	want("a late one while the watermark stays", 20, 31, 42)
+	write(45, 35, 45, nil, 42)
+	want("the last one", 45, 35, 45)
 }
 
 // A process is not forgotten before its rows are adopted: without it they would say that their messages are visible.

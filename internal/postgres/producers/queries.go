@@ -17,11 +17,10 @@ const (
 		ON CONFLICT (prefix) DO UPDATE SET format = 2, seen_at = clock_timestamp(), visible_before = greatest(producers.visible_before, $2),
 			settled_before = greatest(producers.settled_before, $3), ceiling = greatest(producers.ceiling, $4)` + allTrack
 
-	// flush writes the next watermark, where one of those before it is there. Several can be the same, while something holds the
-	// watermark back, and a late one of them takes nothing back either.
-	flush = `UPDATE txsvc.producers SET seen_at = clock_timestamp(), visible_before = $2, settled_before = greatest(settled_before, $3),
-			ceiling = greatest(ceiling, $4)
-		WHERE prefix = $1 AND visible_before = ANY ($5)` + allTrack
+	// flush writes the next watermark, where one of those before it is there. They are told apart by their ceilings, because the
+	// watermark itself stays where it is while an attempt holds it back.
+	flush = `UPDATE txsvc.producers SET seen_at = clock_timestamp(), visible_before = $2, settled_before = $3, ceiling = $4
+		WHERE prefix = $1 AND ceiling = ANY ($5)` + allTrack
 
 	// allTrack says whether all processes on this database know tracked rows: those of the version before register every ten
 	// minutes.

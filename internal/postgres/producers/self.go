@@ -24,6 +24,7 @@ type Self struct {
 	// watermark that was, or may be, written.
 	tracks, stopped bool
 	mark, ceiling   int64
+	highest         int64 // the ceiling of the last snapshot: each has another
 }
 
 type attempt struct {
@@ -225,7 +226,8 @@ func (s *Self) snapshot() snapshot {
 	defer s.mu.Unlock()
 	now := max(micros(time.Now()), s.last+1)
 	s.last = now - 1
-	w := snapshot{now: now, visible: now, settled: now, ceiling: now + ahead.Microseconds(), hand: s.hand[:min(len(s.hand), handLimit)]}
+	s.highest = max(now+ahead.Microseconds(), s.highest+1)
+	w := snapshot{now: now, visible: now, settled: now, ceiling: s.highest, hand: s.hand[:min(len(s.hand), handLimit)]}
 	if s.stopped {
 		w.visible = w.ceiling
 	}

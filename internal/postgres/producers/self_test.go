@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,23 @@ func TestLastWatermarkLeavesSomething(t *testing.T) {
 		}
 		if p.Track(p.Begin(), "tx-2") {
 			t.Error("a row is tracked after the end")
+		}
+	})
+}
+
+// While an attempt holds the watermark back, each flush differs from the one before all the same: a database that has lost it is
+// seen to have lost what it handed over.
+func TestFlushesAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, f := tracking(t)
+		track(t, p, "tx-1")
+		var before producers.Watermark
+		for range 3 { // at one moment
+			flush(t, p)
+			if !f.last.Ceiling.After(before.Ceiling) || !before.Ceiling.IsZero() && !slices.Contains(f.last.After, before.Ceiling) {
+				t.Errorf("after a flush with the ceiling %s: got %+v", before.Ceiling, f.last)
+			}
+			before = f.last
 		}
 	})
 }
