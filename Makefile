@@ -22,7 +22,7 @@ test: ## run all tests; what they need beside Go, Java and Maven is fetched, and
 	@PATH="$$(.ci/tools --path):$$PATH" exec bin/withstack go test $(TEST_FLAGS) ./internal/tools/e2e ./internal/tools/faults ./... # the longest first
 
 model: ## explore many schedules of the flow and the deliveries over a database and brokers in memory; MODEL="-from 1 -count 100000" explores more
-	go test -count=1 -v -run 'TestPromises$$' ./internal/tools/model $(MODEL)
+	go test -count=1 -v -run 'TestPromises$$' ./internal/tools/model -args $(MODEL)
 
 faults: ## break everything, again and again, and count what consumers see: an hour (see docs/faults.md); FAULTS="-each 2" is shorter
 	go build -o bin/faults ./internal/tools/faults/cmd

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/tools/model/broker"
 	"github.com/txsvc/txsvc/internal/tools/model/database"
 	"github.com/txsvc/txsvc/internal/txn"
@@ -45,6 +47,18 @@ var mutants = []struct {
 	{"claims lines with gaps", "ordered", 1, breaks(func(b *database.Broken) { b.Gaps = true })},
 	{"answers check-backs out of order", "ordered", 900, breaks(func(b *database.Broken) { b.Ahead = true })},
 	{"takes places in line without a lock", "ordered", 1, breaks(func(b *database.Broken) { b.LineLock = true })},
+
+	{"does not wait for attempts under way with its watermark", "truthful", 1, processes(func(db producers.Database) producers.Database { return rushed{db} })},
+	{"settles what it has to hand over", "nothing lost", 1, store(func(s rows) Store { return careless{s} })},
+	{"adopts before a lease has passed", "once", 1700, breaks(func(b *database.Broken) { b.Adopt = true })},
+	{"looks once for what a process left", "nothing lost", 1, processes(func(db producers.Database) producers.Database {
+		return once{db, make(map[string]bool)}
+	})},
+	{"tracks rows beyond the ceiling", "truthful", 1, breaks(func(b *database.Broken) { b.Ceiling = true })},
+	{"tracks rows that the watermark has passed", "truthful", 1, breaks(func(b *database.Broken) { b.Mark = true })},
+	{"takes a flush without an answer for written", "nothing lost", 1, processes(func(db producers.Database) producers.Database { return sure{db} })},
+	{"passes what a crash has undone", "nothing lost", 1, processes(func(db producers.Database) producers.Database { return quick{db} })},
+	{"forgets a row whose lease was not renewed", "nothing lost", 1400, store(func(s rows) Store { return forgets{s, new(sync.Map)} })},
 }
 
 func store(change func(s rows) Store) mutant {
@@ -56,6 +70,13 @@ func store(change func(s rows) Store) mutant {
 func mq(change func(b brokers) Broker) mutant {
 	return func(_ *model, s *database.Store, c *broker.Client) parts {
 		return parts{store: s, broker: change(brokers{c})}
+	}
+}
+
+func processes(change func(db producers.Database) producers.Database) mutant {
+	return func(_ *model, s *database.Store, c *broker.Client) parts {
+		s.Through(change)
+		return parts{store: s, broker: c}
 	}
 }
 
@@ -221,4 +242,73 @@ func (s pushy) Run(ctx context.Context, a *txn.Attempt) txn.Outcome {
 	o := s.rows.Run(ctx, a)
 	o.Head = true
 	return o
+}
+
+// rushed calls all visible that began before a flush.
+type rushed struct{ producers.Database }
+
+func (r rushed) Write(ctx context.Context, prefix string, w producers.Watermark) (bool, error) {
+	if w.Ceiling.After(w.VisibleBefore) {
+		w.VisibleBefore = w.Ceiling.Add(-time.Second)
+	}
+	return r.Database.Write(ctx, prefix, w)
+}
+
+// careless takes silence for success, as far as the row is concerned.
+type careless struct{ rows }
+
+func (s careless) HandOver(began time.Time) { s.Settle(began) }
+
+// once does not look again.
+type once struct {
+	producers.Database
+	looked map[string]bool
+}
+
+func (o once) Silent(ctx context.Context) (gone []string, err error) {
+	all, err := o.Database.Silent(ctx)
+	for _, prefix := range all {
+		if !o.looked[prefix] {
+			o.looked[prefix] = true
+			gone = append(gone, prefix)
+		}
+	}
+	return gone, err
+}
+
+// sure does not mind a missing answer.
+type sure struct{ producers.Database }
+
+func (s sure) Write(ctx context.Context, prefix string, w producers.Watermark) (bool, error) {
+	if tracks, err := s.Database.Write(ctx, prefix, w); err == nil {
+		return tracks, nil
+	}
+	return true, nil
+}
+
+// quick never waits for the disk, and does not look whether the flush before is there still.
+type quick struct{ producers.Database }
+
+func (q quick) Write(ctx context.Context, prefix string, w producers.Watermark) (bool, error) {
+	w.Durable, w.After = false, nil
+	return q.Database.Write(ctx, prefix, w)
+}
+
+// forgets takes a row for one that says by itself what became of its message, because it tried to make it so.
+type forgets struct {
+	rows
+	began *sync.Map // by id
+}
+
+func (s forgets) Run(ctx context.Context, a *txn.Attempt) txn.Outcome {
+	s.began.Store(a.Request.ID, a.CreatedAt)
+	return s.rows.Run(ctx, a)
+}
+
+func (s forgets) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, error) {
+	lease, held, err := s.rows.Renew(ctx, lease)
+	if began, ok := s.began.Load(lease.ID); ok {
+		s.Settle(began.(time.Time))
+	}
+	return lease, held, err
 }

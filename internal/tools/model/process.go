@@ -55,7 +55,6 @@ type process struct {
 	service    *txn.Service
 	deliveries *delivery.Service
 	stop       context.CancelFunc
-	done       chan struct{}
 }
 
 // metrics are those of all processes: nobody looks at them.
@@ -72,8 +71,9 @@ func (m *model) start() *process {
 	number := m.started
 	life := world.NewLife(m.w, "p"+strconv.Itoa(number))
 	client := m.cluster.Connect(life, number)
-	rows := m.database.Connect(life, txn.ProducerOf(client.NewUniqKey()))
-	p := &process{life: life, done: make(chan struct{})}
+	prefix := txn.ProducerOf(client.NewUniqKey())
+	rows := m.database.Connect(life)
+	p := &process{life: life}
 	with := parts{store: rows, broker: client}
 	if m.mutant != nil {
 		with = m.mutant(m, rows, client)
@@ -92,9 +92,10 @@ func (m *model) start() *process {
 	client.Checkback = func(message txn.Message, h txn.Half) { p.deliveries.Checkback(context.Background(), message, h) }
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
+	go func() { _ = p.deliveries.Run(ctx) }()
 	go func() {
-		defer close(p.done)
-		_ = p.deliveries.Run(ctx)
+		_ = rows.Register(ctx, prefix) // KeepTrack tries again
+		rows.KeepTrack(ctx)
 	}()
 	m.w.Trace(life.Name, "starts")
 	return p

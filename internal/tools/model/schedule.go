@@ -92,7 +92,7 @@ func explore(seed uint64, traced bool, mutated mutant) Result {
 	}, m.judge)
 	m.database = database.New(w, database.Config{
 		Timing: m.timing, Skew: roll.Between(-5*time.Minute, 5*time.Minute), Faults: faults / 2, Local: roll.Within(30 * time.Millisecond),
-		Slow: []float64{0, .1, .3}[roll.Below(3)],
+		Slow: []float64{0, .1, .3}[roll.Below(3)], Old: max(0, roll.Between(-4*time.Second, time.Second)),
 	}, m.judge)
 	for range 1 + roll.Below(3) {
 		m.processes = append(m.processes, m.start())
@@ -245,6 +245,7 @@ func (m *model) breakThings(brokers []string) {
 		place := m.roll.Below(len(m.processes))
 		do := []func(){
 			func() { m.kill(place, long) }, func() { m.kill(place, long) },
+			func() { m.end(place, long) },
 			func() {
 				m.processAt(place).life.Stop(long)
 				m.w.Trace(m.processAt(place).life.Name, "is stopped for %v", long)
@@ -255,7 +256,7 @@ func (m *model) breakThings(brokers []string) {
 			func() { m.crashDatabase(long / 4) },
 			func() { m.cluster.LoseHalves(target); m.w.Trace(target, "loses its half messages") },
 			func() { m.remove(txn.Queue{Broker: target, ID: 1}, 6*time.Second+long) },
-		}[m.roll.Below(9)]
+		}[m.roll.Below(10)]
 		m.w.After(at, do)
 	}
 }
@@ -287,6 +288,18 @@ func (m *model) kill(place int, after time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.processes[place] = m.start()
+}
+
+// end lets a process end: what it does not finish within the time is lost.
+func (m *model) end(place int, within time.Duration) {
+	p := m.processAt(place)
+	if p.life.IsDead() {
+		return
+	}
+	m.w.Trace(p.life.Name, "is asked to end")
+	p.stop()
+	time.Sleep(within)
+	m.kill(place, 0)
 }
 
 func (m *model) crash(target string, after time.Duration) {

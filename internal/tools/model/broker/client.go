@@ -205,11 +205,12 @@ func (f *frame) reply(r reply) {
 
 // SendHalf stores a half message; see txn.Broker.
 func (c *Client) SendHalf(ctx context.Context, m txn.Message) (txn.Half, error) {
+	sent := time.Now().Truncate(time.Millisecond)
 	a, err := c.exchange(ctx, m.Queue.Broker, "half", m.TxID, time.Time{}, func(b *broker) (answer, error) {
 		if m.TxID != "" && c.cluster.closed[m.Queue] {
 			return answer{}, noQueue(m.Queue)
 		}
-		return answer{half: c.cluster.storeHalf(b, m)}, nil
+		return answer{half: c.cluster.storeHalf(b, m, sent)}, nil
 	})
 	if c.w.Tracing() && m.TxID != "" {
 		c.w.Trace(c.life.Name, "SendHalf %s %s to %s: %v", m.TxID, m.UniqKey, m.Queue, err)

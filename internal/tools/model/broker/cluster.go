@@ -77,6 +77,7 @@ type half struct {
 	place
 	first  int64 // offset of the message as it was stored first
 	born   time.Time
+	sent   time.Time // on the clock of who sent it, in milliseconds
 	checks int
 	done   bool      // ended, given up, or followed by a copy
 	doneAt time.Time // from then on the scanner knows
@@ -117,9 +118,9 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (c *Cluster) storeHalf(b *broker, m txn.Message) txn.Half {
+func (c *Cluster) storeHalf(b *broker, m txn.Message, sent time.Time) txn.Half {
 	p := c.append(b)
-	b.halves = append(b.halves, &half{message: m, place: p, first: p.offset, born: p.stored})
+	b.halves = append(b.halves, &half{message: m, place: p, first: p.offset, born: p.stored, sent: sent})
 	return txn.Half{UniqKey: m.UniqKey, Broker: b.name, CommitLogOffset: p.offset, QueueOffset: int64(len(b.halves) - 1), TransactionID: m.UniqKey}
 }
 
@@ -176,10 +177,10 @@ func (c *Cluster) check(b *broker, entry *half, now time.Time) {
 		return
 	}
 	p := c.append(b)
-	b.halves = append(b.halves, &half{message: entry.message, place: p, first: entry.first, born: entry.born, checks: entry.checks + 1})
+	b.halves = append(b.halves, &half{message: entry.message, place: p, first: entry.first, born: entry.born, sent: entry.sent, checks: entry.checks + 1})
 	h := txn.Half{
 		UniqKey: entry.message.UniqKey, Broker: b.name, CommitLogOffset: p.offset, QueueOffset: int64(len(b.halves) - 1),
-		TransactionID: entry.message.UniqKey, FromCheck: true,
+		TransactionID: entry.message.UniqKey, FromCheck: true, StoredAt: entry.sent,
 	}
 	roll := c.w.Roll(b.name, "ask", entry.message.UniqKey)
 	live := slices.DeleteFunc(slices.Clone(c.clients), func(client *Client) bool { return client.life.IsDead() })

@@ -18,9 +18,11 @@ type Config struct {
 	Faults float64       // the share of statements that something happens to
 	Local  time.Duration // how long a local transaction takes at most, without its waiting for others
 	Slow   float64       // the share of local transactions that take up to their timeout and longer
+	Old    time.Duration // how long a process may be there that does not know tracked rows
 }
 
-// Watch is told what happens, at the moment at which it does.
+// Watch is told what happens, at the moment at which it does. Delivered is for rows that say so by themselves, and for
+// tracked ones that the watermark has passed.
 type Watch interface {
 	Committed(r Row)
 	Delivered(r Row)
@@ -35,11 +37,15 @@ type Broken struct {
 	Gaps       bool // a line is claimed from behind what cannot be claimed
 	Ahead      bool // a row of a line is claimed although others are before it
 	LineLock   bool // places in line are taken without the line's lock
+	Adopt      bool // rows are adopted while their first lease lasts, of processes that are heard of
+	Ceiling    bool // rows are tracked beyond the ceiling
+	Mark       bool // rows are tracked that the watermark has passed
 }
 
-// Row is a row of the table.
+// Row is a row of the table. A tracked one says that its message is pending; the watermark of its process may say more.
 type Row struct {
 	txn.Transaction
+	Tracked  bool
 	Message  txn.Message
 	Half     txn.Half // of the attempt; NoHalf with Outbox
 	Fenced   []string
@@ -47,7 +53,7 @@ type Row struct {
 	Line     int64
 	Epoch    int64
 	Attempts int
-	Lease    time.Time // until then, on the database's clock; zero: none
+	Lease    time.Time // until then, on the database's clock; zero: none. Of a tracked row: that of who committed it
 }
 
 // Database is the server. It is safe for concurrent use.
@@ -62,7 +68,7 @@ type Database struct {
 	place     int64
 	era       *era
 	down      bool
-	producers map[string]bool
+	producers map[string]producer // by prefix
 	listeners map[*Store]func()
 	unflushed []func() // undo what no later COMMIT has forced to the disk
 }
@@ -83,10 +89,12 @@ func newEra() *era {
 
 // New returns an empty database.
 func New(w *world.World, config Config, watch Watch) *Database {
-	return &Database{
+	d := &Database{
 		w: w, config: config, watch: watch, rows: make(map[string]*Row), era: newEra(),
-		producers: make(map[string]bool), listeners: make(map[*Store]func()),
+		producers: make(map[string]producer), listeners: make(map[*Store]func()),
 	}
+	d.producers["old"] = producer{format: 1, seen: d.now().Add(config.Old - oldSeen)}
+	return d
 }
 
 var (
@@ -175,13 +183,15 @@ func (d *Database) Restart() {
 	d.w.Trace("database", "starts again")
 }
 
-// Rows returns all rows, by id.
+// Rows returns all rows, by id, with what is known of their messages.
 func (d *Database) Rows() []Row {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	rows := make([]Row, 0, len(d.rows))
 	for _, r := range d.sorted() {
-		rows = append(rows, *r)
+		row := *r
+		row.Transaction = d.read(r)
+		rows = append(rows, row)
 	}
 	return rows
 }
@@ -196,11 +206,17 @@ func (d *Database) sorted() []*Row {
 	return rows
 }
 
-func (r *Row) pending() bool { return r.Delivery == txn.DeliveryPending }
+// pending says that the row says by itself that its message is pending; a tracked one is held, too.
+func (r *Row) pending() bool { return r.held() && !r.Tracked }
 
-// due says that nobody holds the row; the caller holds the mutex.
-func (d *Database) due(r *Row) bool {
-	return r.pending() && !r.Parked && (d.broken.Lease || !r.Lease.After(d.now()))
+func (r *Row) held() bool { return r.Delivery == txn.DeliveryPending }
+
+// due says that a pending row is to be delivered; the caller holds the mutex.
+func (d *Database) due(r *Row) bool { return r.pending() && d.free(r) }
+
+// free says that nobody holds the row; the caller holds the mutex.
+func (d *Database) free(r *Row) bool {
+	return r.held() && !r.Parked && (d.broken.Lease || !r.Lease.After(d.now()))
 }
 
 // ahead returns the pending rows before one of its line.

@@ -14,9 +14,10 @@ import (
 func (s *Store) held(lease txn.Lease, change func(r *Row)) func() bool {
 	return func() bool {
 		r := s.d.rows[lease.ID]
-		if r == nil || !r.pending() || r.Epoch != lease.Epoch {
+		if r == nil || !r.held() || r.Epoch != lease.Epoch {
 			return false
 		}
+		r.explicit()
 		change(r)
 		s.d.forced()
 		return true
@@ -28,12 +29,17 @@ func (s *Store) Renew(ctx context.Context, lease txn.Lease) (txn.Lease, bool, er
 	start := time.Now()
 	ok, err := statement(ctx, s, "renew", lease.ID, func() bool {
 		r := s.d.rows[lease.ID]
-		if r == nil || !r.pending() || r.Epoch != lease.Epoch || !r.Lease.After(s.d.now()) {
+		if r == nil || !r.held() || r.Epoch != lease.Epoch || !r.Lease.After(s.d.now()) {
 			return false
 		}
+		r.Tracked = false
 		r.Lease = s.d.now().Add(s.d.config.Timing.Lease())
+		s.d.forced()
 		return true
 	})
+	if ok {
+		s.HandOverRow(lease.ID)
+	}
 	lease.WriteBefore = start.Add(s.d.config.Timing.WriteWithin)
 	return lease, ok, err
 }
@@ -46,6 +52,7 @@ func (s *Store) Release(ctx context.Context, lease txn.Lease) error {
 // Defer gives a lease back and keeps others from the row for a while; see delivery.
 func (s *Store) Defer(ctx context.Context, lease txn.Lease, wait time.Duration, reason string) error {
 	_, err := statement(ctx, s, "defer", lease.ID, s.held(lease, func(r *Row) { r.Lease, r.PendingReason = s.d.now().Add(wait), reason }))
+	s.over(lease)
 	return err
 }
 
@@ -56,28 +63,39 @@ func (s *Store) GiveBack(ctx context.Context, leases []txn.Lease, wait time.Dura
 		for _, lease := range leases {
 			s.held(lease, func(r *Row) {
 				r.Lease, r.PendingReason = s.d.now().Add(wait), cmp.Or(reason, r.PendingReason)
-				r.Attempts--
+				r.Attempts = max(r.Attempts-1, 0)
 			})()
 		}
 		return struct{}{}
 	})
+	s.over(leases...)
 	return err
 }
 
 // Park keeps everybody from the row, until Redeliver; see delivery.
 func (s *Store) Park(ctx context.Context, lease txn.Lease, reason string) error {
 	_, err := statement(ctx, s, "park", lease.ID, s.held(lease, func(r *Row) { r.Parked, r.PendingReason = true, reason }))
+	s.over(lease)
 	return err
 }
 
 // Reroute gives a pending row another queue and UNIQ_KEY; see delivery.
 func (s *Store) Reroute(ctx context.Context, lease txn.Lease, route txn.Route, uniqKey, reason string) (bool, error) {
-	return statement(ctx, s, "reroute", lease.ID, s.held(lease, func(r *Row) {
+	ok, err := statement(ctx, s, "reroute", lease.ID, s.held(lease, func(r *Row) {
 		r.Route, r.MessageID, r.Outbox, r.Attempts, r.Lease, r.PendingReason = route, uniqKey, true, 0, s.d.now(), reason
 		r.Half = txn.Half{UniqKey: uniqKey, Broker: route.Queue.Broker, CommitLogOffset: txn.NoHalf, QueueOffset: txn.NoHalf}
 		r.Message.UniqKey, r.Message.Queue = uniqKey, route.Queue
 		s.d.watch.Rerouted(*r)
 	}))
+	s.over(lease)
+	return ok, err
+}
+
+// over ends the tracking of rows whose leases were to end.
+func (s *Store) over(leases ...txn.Lease) {
+	for _, lease := range leases {
+		s.HandOverRow(lease.ID)
+	}
 }
 
 // claimed is what a claim's statement returns.
@@ -95,6 +113,7 @@ func (s *Store) claim(ctx context.Context, about string, find func() []*Row) ([]
 			if s.d.broken.Lease {
 				freeFor = time.Hour // as if there had never been one
 			}
+			r.Tracked = false
 			r.Lease, r.Epoch, r.Attempts = s.d.now().Add(s.d.config.Timing.Lease()), r.Epoch+1, r.Attempts+1
 			c := txn.Claim{
 				Lease: txn.Lease{ID: r.ID, Epoch: r.Epoch}, Half: r.Half, Message: r.Message, Outbox: r.Outbox, Ordered: r.Ordered,
@@ -151,7 +170,7 @@ func (s *Store) ClaimDue(ctx context.Context, brokers []string, limit int) ([]tx
 func (s *Store) ClaimOne(ctx context.Context, id, uniqKey string) (txn.Claim, bool, error) {
 	claims, err := s.claim(ctx, id, func() []*Row {
 		return s.d.where(func(r *Row) bool {
-			return r.ID == id && r.MessageID == uniqKey && s.d.due(r) && (s.d.broken.Ahead || !r.Ordered || len(s.d.ahead(r)) == 0)
+			return r.ID == id && r.MessageID == uniqKey && s.d.free(r) && (s.d.broken.Ahead || !r.Ordered || len(s.d.ahead(r)) == 0)
 		})
 	})
 	if err != nil || len(claims) == 0 {

@@ -20,6 +20,12 @@ type session struct {
 	inLine  bool
 }
 
+// last is how a local transaction writes its row, at its end.
+type last struct {
+	reopens bool // in the place of an abandoned one
+	tracked bool
+}
+
 func (d *Database) open(a *txn.Attempt) (*session, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -29,14 +35,18 @@ func (d *Database) open(a *txn.Attempt) (*session, error) {
 	return &session{d: d, e: d.era, a: a, lineKey: a.Kind.Topic + " " + a.Request.ShardKey}, nil
 }
 
-// begin takes the place in line and writes the row: it waits for others with the same key.
-func (s *session) begin(reopen bool) error {
-	if s.a.Kind.Ordered && !s.d.broken.LineLock {
-		if err := s.d.take(s.e, s.e.lines, s.lineKey, s.a.Kind.Timeout); err != nil {
-			return err
-		}
-		s.inLine = true
+// begin takes the line's lock.
+func (s *session) begin() error {
+	if !s.a.Kind.Ordered || s.d.broken.LineLock {
+		return nil
 	}
+	err := s.d.take(s.e, s.e.lines, s.lineKey, s.a.Kind.Timeout)
+	s.inLine = err == nil
+	return err
+}
+
+// write writes the row, last of all: it waits for others with the same key.
+func (s *session) write(l last) error {
 	if err := s.d.take(s.e, s.e.keys, s.a.Request.ID, s.a.Kind.Timeout); err != nil {
 		return err
 	}
@@ -45,17 +55,18 @@ func (s *session) begin(reopen bool) error {
 	defer s.d.mu.Unlock()
 	there := s.d.rows[s.a.Request.ID]
 	switch {
-	case !reopen && there != nil:
+	case !l.reopens && there != nil:
 		return errTaken
-	case reopen && (there == nil || !there.Abandoned || slices.Contains(there.Fenced, s.a.Half.UniqKey) && !s.d.broken.Fence):
+	case l.reopens && (there == nil || !there.Abandoned || slices.Contains(there.Fenced, s.a.Half.UniqKey) && !s.d.broken.Fence):
 		return errFenced
 	}
 	s.row = rowOf(s.a, txn.StateCommitted)
+	s.row.Tracked = l.tracked
 	s.row.Lease = s.d.now()
-	if !outbox(s.a) && !s.d.broken.FirstLease {
+	if (!outbox(s.a) || l.tracked) && !s.d.broken.FirstLease {
 		s.row.Lease = s.d.now().Add(s.d.config.Timing.Lease())
 	}
-	if reopen {
+	if l.reopens {
 		s.row.Fenced = there.Fenced
 	}
 	if s.a.Kind.Ordered {
@@ -65,11 +76,15 @@ func (s *session) begin(reopen bool) error {
 	return nil
 }
 
-// renew starts the lease anew, at the end of a transaction that runs in steps.
-func (s *session) renew() {
-	s.row.Lease = s.d.now()
-	if !outbox(s.a) && !s.d.broken.FirstLease {
-		s.row.Lease = s.d.now().Add(s.d.config.Timing.Lease())
+// sync is the time that COMMIT takes.
+func (s *session) sync(w work) error {
+	timer := time.NewTimer(w.commits)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.e.over:
+		return errCrashed
 	}
 }
 
@@ -86,6 +101,9 @@ func (s *session) commit() error {
 	s.d.rows[row.ID] = &row
 	s.d.forced()
 	s.d.watch.Committed(row)
+	if row.Tracked && s.d.isVisible(&row) {
+		s.d.watch.Delivered(row)
+	}
 	s.end()
 	return nil
 }
@@ -128,8 +146,8 @@ func outbox(a *txn.Attempt) bool { return a.Via == txn.ViaOutbox }
 
 // work is how a local transaction goes, by chance.
 type work struct {
-	arrives, takes, back time.Duration
-	refuses              bool
+	arrives, takes, commits, back time.Duration
+	refuses                       bool
 }
 
 // Refused is the payload of a request that the business refuses.
@@ -137,11 +155,14 @@ const Refused = `"refused"`
 
 func (d *Database) workOf(a *txn.Attempt, roll *world.Roll) work {
 	w := work{
-		arrives: roll.Within(time.Millisecond), takes: roll.Within(d.config.Local), back: roll.Within(time.Millisecond),
+		arrives: roll.Within(time.Millisecond), takes: roll.Within(d.config.Local), commits: roll.Within(2 * time.Millisecond), back: roll.Within(time.Millisecond),
 		refuses: string(a.Request.Payload) == Refused,
 	}
 	if roll.Chance(d.config.Slow) && !d.w.IsCalm() {
 		w.takes = roll.Within(a.Kind.Timeout * 5 / 4)
+	}
+	if roll.Chance(d.config.Slow/2) && !d.w.IsCalm() {
+		w.commits = roll.Within(2 * fenceWait)
 	}
 	return w
 }

@@ -36,7 +36,7 @@ type ran struct {
 	err  error
 }
 
-func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, reopen bool) (o txn.Outcome, again bool) {
+func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, reopens bool) (o txn.Outcome, again bool) {
 	roll := s.w.Roll(s.life.Name, "run", a.Request.ID)
 	faulty := roll.Chance(s.d.config.Faults) && !s.w.IsCalm()
 	fate := roll.Below(3)
@@ -48,10 +48,14 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, reopen bool) (o txn
 	begun := time.Now()
 	answers, cut := make(chan ran, 1), make(chan struct{})
 	defer close(cut)
-	commit := make(chan time.Time, 1) // in steps: the client's COMMIT
+	commit := make(chan last, 1) // in steps: the client's row and COMMIT
 	e := s.era()
 	w := s.d.workOf(a, roll)
-	s.w.After(w.arrives, func() { s.serve(a, reopen, w, cut, commit, answers) })
+	sent := a.Kind.Local != Steps && !reopens
+	if sent {
+		commit <- s.last(a, reopens)
+	}
+	s.w.After(w.arrives, func() { s.serve(a, !sent, w, cut, commit, answers) })
 	limit := time.NewTimer(a.Kind.Timeout + hangTimeout)
 	defer limit.Stop()
 	var broken <-chan time.Time
@@ -60,7 +64,6 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, reopen bool) (o txn
 		defer timer.Stop()
 		broken = timer.C
 	}
-	sent := a.Kind.Local != Steps
 	lease := txn.Lease{ID: a.Request.ID, Epoch: 1, WriteBefore: begun.Add(s.d.config.Timing.WriteWithin)}
 	for {
 		var answer ran
@@ -72,7 +75,7 @@ func (s *Store) runOnce(ctx context.Context, a *txn.Attempt, reopen bool) (o txn
 				}
 				sent = true
 				lease.WriteBefore = time.Now().Add(s.d.config.Timing.WriteWithin)
-				commit <- time.Now()
+				commit <- s.last(a, reopens)
 				continue
 			}
 		case <-broken:
@@ -101,17 +104,30 @@ func (s *Store) era() *era {
 	return s.d.era
 }
 
+// last decides how the row of an attempt is written.
+func (s *Store) last(a *txn.Attempt, reopens bool) last {
+	if reopens {
+		s.Explicit(a.CreatedAt)
+	}
+	return last{reopens: reopens, tracked: !reopens && s.tracks(a)}
+}
+
 // serve is the server's side.
-func (s *Store) serve(a *txn.Attempt, reopen bool, w work, cut <-chan struct{}, commit <-chan time.Time, answers chan<- ran) {
+func (s *Store) serve(a *txn.Attempt, inSteps bool, w work, cut <-chan struct{}, commit <-chan last, answers chan<- ran) {
 	t, err := s.d.open(a)
 	if err != nil {
 		return // the client sees the era end, or gives up
 	}
-	if err = t.begin(reopen); err == nil {
+	if err = t.begin(); err == nil {
 		err = t.body(w)
 	}
-	if err == nil && a.Kind.Local == Steps {
+	if err == nil && inSteps {
 		err = t.await(w, cut, commit, answers, s.life)
+	} else if err == nil {
+		err = t.write(<-commit)
+	}
+	if err == nil {
+		err = t.sync(w)
 	}
 	if err == nil {
 		err = t.commit()
@@ -143,17 +159,16 @@ func (s *Store) answer(answers chan<- ran, r ran, back time.Duration) {
 	}
 }
 
-// await waits for the client's COMMIT, not for ever.
-func (s *session) await(w work, cut <-chan struct{}, commit <-chan time.Time, answers chan<- ran, client *world.Life) error {
+// await waits for the client's row and COMMIT, not for ever.
+func (s *session) await(w work, cut <-chan struct{}, commit <-chan last, answers chan<- ran, client *world.Life) error {
 	time.Sleep(w.back)
 	answers <- ran{}
 	idle := time.NewTimer(s.a.Kind.Timeout + hangTimeout)
 	defer idle.Stop()
 	select {
-	case <-commit:
+	case l := <-commit:
 		time.Sleep(w.arrives)
-		s.renew()
-		return nil
+		return s.write(l)
 	case <-cut:
 	case <-client.Dead():
 	case <-idle.C:
@@ -174,7 +189,7 @@ func (s *Store) judge(ctx context.Context, a *txn.Attempt, r ran, sent bool, lea
 	switch {
 	case r.err == nil:
 		t := r.row.Transaction
-		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: &t, Lease: lease, Head: r.head}, false
+		return txn.Outcome{Kind: txn.OutcomeCommitted, Transaction: &t, Lease: lease, Head: r.head, Tracked: r.row.Tracked}, false
 	case rejected:
 		return s.refuse(ctx, a, rejection), false
 	case errors.Is(r.err, errTaken):
@@ -185,7 +200,12 @@ func (s *Store) judge(ctx context.Context, a *txn.Attempt, r ran, sent bool, lea
 			return unavailable(r.err), false
 		}
 		return o, false
-	case errors.Is(r.err, errTimeout), !sent:
+	case errors.Is(r.err, errTimeout): // of a statement; another attempt with the id may be the cause
+		if o, _ := s.taken(ctx, a); o.Kind == txn.OutcomeTaken {
+			return o, false
+		}
+		return unavailable(r.err), false
+	case !sent:
 		return unavailable(r.err), false
 	default:
 		return s.settle(ctx, a, r.err, lease), false

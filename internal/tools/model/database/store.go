@@ -3,33 +3,40 @@ package database
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/txsvc/txsvc/internal/postgres/producers"
 	"github.com/txsvc/txsvc/internal/tools/model/world"
 	"github.com/txsvc/txsvc/internal/txn"
 )
 
 // Store is a process's connections to the database; see txn.Store and the ports of delivery. It is safe for concurrent use.
 type Store struct {
-	d      *Database
-	w      *world.World
-	life   *world.Life
-	prefix string
+	*producers.Producers
+
+	d    *Database
+	w    *world.World
+	life *world.Life
 
 	mu       sync.Mutex
 	marks    map[string]time.Time
 	flushing bool
 }
 
-// Connect returns the connections of a new process, whose message ids begin with the prefix.
-func (d *Database) Connect(life *world.Life, prefix string) *Store {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.producers[prefix] = true
-	return &Store{d: d, w: d.w, life: life, prefix: prefix, marks: make(map[string]time.Time)}
+// Connect returns the connections of a new process. KeepTrack has to run for its rows to be tracked.
+func (d *Database) Connect(life *world.Life) *Store {
+	s := &Store{d: d, w: d.w, life: life, marks: make(map[string]time.Time)}
+	s.Through(func(db producers.Database) producers.Database { return db })
+	return s
+}
+
+// Through lets the process reach the table of processes through something else, before it is used.
+func (s *Store) Through(change func(producers.Database) producers.Database) {
+	s.Producers = producers.On(change(table{s}), producers.NewSelf(), slog.New(slog.DiscardHandler))
 }
 
 const usual = time.Millisecond
@@ -57,7 +64,7 @@ func statement[T any](ctx context.Context, s *Store, what, about string, execute
 		return none, away()
 	case fate == 1: // it is executed after the connection has broken
 		s.w.Trace(s.life.Name, "%s %s: executed later, for nobody", what, about)
-		s.w.After(roll.Within(2*time.Second), func() { s.run(func() { execute() }) })
+		s.w.After(roll.Within(statementTimeout), func() { s.run(func() { execute() }) })
 		world.Sleep(ctx, way)
 		s.life.Pass(what + about)
 		return none, away()
@@ -141,7 +148,7 @@ func (s *Store) Find(ctx context.Context, id string) (*txn.Transaction, error) {
 	before := s.markOf(id)
 	found, err := statement(ctx, s, "find", id, func() *txn.Transaction {
 		if r := s.d.rows[id]; r != nil {
-			t := r.Transaction
+			t := s.d.read(r)
 			return &t
 		}
 		return nil
@@ -164,25 +171,19 @@ func overlay(t *txn.Transaction, at time.Time) {
 }
 
 func (s *Store) markOf(id string) time.Time {
+	if at := s.VisibleAt(id); !at.IsZero() {
+		return at
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.marks[id]
 }
 
-// Begin returns the present; see txn.Store. Rows of this model are not tracked.
-func (s *Store) Begin() time.Time { return time.Now() }
-
-// Settle ends an attempt; see txn.Store.
-func (s *Store) Settle(time.Time) {}
-
-// HandOver ends an attempt; see txn.Store.
-func (s *Store) HandOver(time.Time) {}
-
-// Adopt finds nothing; see delivery.Gone.
-func (s *Store) Adopt(context.Context) (int64, error) { return 0, nil }
-
 // MarkDelivered notes that the message is visible; see txn.Store. Marks are written together, a little later.
 func (s *Store) MarkDelivered(id string, at time.Time, ordered bool) {
+	if s.Delivered(id, at, s.d.config.Timing.Lease()) {
+		return
+	}
 	wait := 10 * time.Millisecond
 	if ordered {
 		wait = 0
@@ -252,17 +253,6 @@ func (s *Store) writeMarks(ctx context.Context, marks map[string]time.Time) erro
 	return err
 }
 
-// OwnHalf says whether a half message is of this database; see delivery.
-func (s *Store) OwnHalf(ctx context.Context, id, uniqKey string) (bool, error) {
-	if txn.ProducerOf(uniqKey) == s.prefix {
-		return true, nil
-	}
-	return statement(ctx, s, "own", uniqKey, func() bool {
-		r := s.d.rows[id]
-		return s.d.producers[txn.ProducerOf(uniqKey)] || r != nil && (r.MessageID == uniqKey || slices.Contains(r.Fenced, uniqKey))
-	})
-}
-
 // Decide says what a half message is to be told, fencing it when no attempt with its id was decided; see delivery.
 func (s *Store) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Resolution, *txn.Transaction, error) {
 	t, err := s.Find(ctx, m.TxID)
@@ -271,6 +261,11 @@ func (s *Store) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Reso
 	}
 	if err == nil && !t.Abandoned {
 		return resolutionOf(t, h), t, nil
+	}
+	if !h.StoredAt.IsZero() {
+		if underWay, err := s.UnderWay(ctx, h.UniqKey, h.StoredAt); underWay || err != nil {
+			return txn.ResolutionUndecided, nil, err
+		}
 	}
 	switch err := s.fence(ctx, m, h); {
 	case errors.Is(err, errTimeout):
@@ -332,7 +327,7 @@ func (s *Store) fence(ctx context.Context, m txn.Message, h txn.Half) error {
 func (s *Store) Pending(ctx context.Context) (txn.Pending, error) {
 	return statement(ctx, s, "pending", "", func() (p txn.Pending) {
 		for _, r := range s.d.rows {
-			if r.pending() {
+			if r.pending() || r.Tracked && !s.d.isVisible(r) {
 				p.Count++
 			}
 		}
