@@ -23,6 +23,7 @@ type ending struct {
 	// looks: of endFailed, another attempt with the id may have committed meanwhile, and be the cause. Its row comes last, so
 	// statements of this one can meet what it has done before they meet the row.
 	looks bool
+	late  bool // of endFailed: a statement took too long, perhaps because it waited for another attempt with the id
 }
 
 type endKind int
@@ -100,7 +101,7 @@ func (f failure) judge() ending {
 	case business && sqlstate.Refusal(e):
 		return ending{kind: endRejected, rejection: sqlstate.Rejection(e)}
 	case sqlstate.Timeout(e):
-		return ending{kind: endFailed, err: f.timedOut()}
+		return ending{kind: endFailed, err: f.timedOut(), late: f.at == phaseBody}
 	case business && sqlstate.Misfit(e):
 		return ending{kind: endFailed, err: sqlstate.MisfitError(e)}
 	default:

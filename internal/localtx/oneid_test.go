@@ -78,6 +78,26 @@ func TestIDRunningTooLong(t *testing.T) {
 	pgtest.WantKind(t, pgtest.Wait(t, "first outcome", first), txn.OutcomeCommitted)
 }
 
+// The other attempt is at COMMIT. A statement of this one waits for what it has changed, before the row does.
+func TestIDAtCommitTooLong(t *testing.T) {
+	t.Parallel()
+	e := pgtest.New(t, pgtest.WithTables(pgtest.LateGate+`; CREATE TABLE once (id text PRIMARY KEY)`),
+		pgtest.WithProgram("gated", pgtest.Statements(`INSERT INTO once VALUES ('x')`, `INSERT INTO late VALUES (1)`)))
+	open := e.Lock(`SELECT FROM gate FOR UPDATE`)
+	e.Connected(3)
+	first := e.InBackground(pgtest.Attempt("gated", "tx-1", `{}`, time.Minute))
+	e.AwaitWaiters(1)
+	o := e.Store.Run(t.Context(), pgtest.Attempt("gated", "tx-1", `{}`, 100*time.Millisecond))
+	pgtest.WantFailed(t, o, txn.CodeConflict, "still running")
+	o = e.Store.Run(t.Context(), pgtest.Attempt("gated", "tx-2", `{}`, 100*time.Millisecond))
+	pgtest.WantFailed(t, o, txn.CodeDatabaseUnavailable, "longer than its timeout")
+	open()
+	pgtest.WantKind(t, pgtest.Wait(t, "first outcome", first), txn.OutcomeCommitted)
+	if n := e.Count("txsvc.transactions"); n != 1 {
+		t.Errorf("got %d rows, want 1", n)
+	}
+}
+
 func TestOneIDInParallel(t *testing.T) {
 	t.Parallel()
 	e := pgtest.New(t, pgtest.WithTables(notes), pgtest.WithProgram("handler", noteHandler), pgtest.WithProgram("sql", noteSQL))

@@ -107,6 +107,9 @@ func (s *Runner) answer(ctx context.Context, a *txn.Attempt, e ending) txn.Outco
 				return o
 			}
 		}
+		if e.late && s.rows.IsHeld(ctx, a.Request.ID) {
+			return failed(&txn.Error{Code: txn.CodeConflict, Detail: detailRunning, Cause: e.err})
+		}
 	}
 	return failed(e.err)
 }

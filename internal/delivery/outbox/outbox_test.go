@@ -103,7 +103,17 @@ func (w *world) Size(m *txn.Message) int {
 
 func (w *world) Unread(string, txn.Queue) bool { return w.unread }
 
-func (w *world) IsOpen(txn.Group) bool { return !w.closed }
+func (w *world) IsOpen(txn.Group) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.closed
+}
+
+func (w *world) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+}
 
 func (w *world) BackOff(name txn.Group, busy bool) time.Duration {
 	w.note("back off %s on %s, busy: %t", name.Topic, name.Broker, busy)
@@ -372,7 +382,7 @@ func TestRelayGivesBack(t *testing.T) {
 		change func(o *Outbox, w *world)
 		log    []string
 	}{
-		"the gate closes":      {func(_ *Outbox, w *world) { w.closed = true }, []string{"give 1 2 back: <nil>"}},
+		"the gate closes":      {func(_ *Outbox, w *world) { w.close() }, []string{"give 1 2 back: <nil>"}},
 		"the lease ends":       {func(*Outbox, *world) { time.Sleep(2 * txn.DefaultTiming().WriteWithin) }, []string{"give 1 2 back: <nil>"}},
 		"the process is ended": {func(*Outbox, *world) {}, []string{"give 1 2 back: <nil>"}},
 	} {

@@ -55,6 +55,27 @@ func resolutionOf(t *txn.Transaction, h txn.Half) txn.Resolution {
 	}
 }
 
+// IsHeld says whether a transaction that is not over has written a row with the id: one that waits for a standby at COMMIT, for
+// example.
+func (s *Table) IsHeld(ctx context.Context, id string) bool {
+	ctx, cancel := s.db.Bounded(ctx)
+	defer cancel()
+	batch := &pgx.Batch{}
+	batch.Queue(`BEGIN`)
+	batch.Queue(`SET LOCAL lock_timeout = 50`)
+	batch.Queue(fence, id, "", "", "", "", "", "", 0, 0, 0, time.Now())
+	batch.Queue(`ROLLBACK`)
+	conn, err := s.db.Pool().Acquire(ctx)
+	if err != nil {
+		return false
+	}
+	defer conn.Release()
+	err = conn.SendBatch(ctx, batch).Close()
+	s.db.EndTransaction(context.WithoutCancel(ctx), conn.Conn())
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == "55P03" // lock_not_available
+}
+
 func (s *Table) putFence(ctx context.Context, m txn.Message, h txn.Half) (*txn.Transaction, error) {
 	batch := &pgx.Batch{}
 	batch.Queue(`BEGIN ISOLATION LEVEL READ COMMITTED`) // the fence has to see what was committed while it waited

@@ -105,7 +105,7 @@ func (e *env) settleInOrder(limit time.Duration) int {
 		var pending int
 		var example string
 		err := e.db.QueryRow(context.Background(), `SELECT count(*), coalesce(min(id || ': ' || coalesce(last_error, '')), '') FROM txsvc.current
-			WHERE delivery = 'pending' AND lease_until < 'infinity'`).Scan(&pending, &example)
+			WHERE delivery = 'pending' AND lease_until IS DISTINCT FROM 'infinity'`).Scan(&pending, &example)
 		if err != nil || pending > 0 {
 			return fmt.Errorf("%d deliveries are pending, for example %s (%v)", pending, example, err)
 		}

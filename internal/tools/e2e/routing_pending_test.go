@@ -52,7 +52,7 @@ func (r *routes) pendingRemoved(t *testing.T) {
 	r.saw(found)
 	count := func(where string) (n int) {
 		t.Helper()
-		err := r.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.transactions
+		err := r.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current
 			WHERE topic = ANY ($1) AND NOT id = ANY ($2) AND `+where, topics, slices.Collect(maps.Keys(found))).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
