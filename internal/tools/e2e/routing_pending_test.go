@@ -53,7 +53,7 @@ func (r *routes) pendingRemoved(t *testing.T) {
 	count := func(where string) (n int) {
 		t.Helper()
 		err := r.db.QueryRow(context.Background(), `SELECT count(*) FROM txsvc.current
-			WHERE topic = ANY ($1) AND NOT id = ANY ($2) AND `+where, topics, slices.Collect(maps.Keys(found))).Scan(&n)
+			WHERE topic = ANY ($1) AND NOT id = ANY ($2) AND `+where, topics, slices.AppendSeq([]string{}, maps.Keys(found))).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}
