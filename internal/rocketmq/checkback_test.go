@@ -79,6 +79,7 @@ func TestCheckback(t *testing.T) {
 	eachImpatient(t, func(t *testing.T, f *fixture, i *inquiries) {
 		const halves = 12
 		messages, sent := make([]txn.Message, halves), make([]txn.Half, halves)
+		began := time.Now().Truncate(time.Millisecond)
 		for n := range messages {
 			messages[n] = f.message(n % topicQueues)
 			sent[n] = f.sendHalf(messages[n])
@@ -89,8 +90,11 @@ func TestCheckback(t *testing.T) {
 				t.Errorf("message (-want +got):\n%s", diff)
 			}
 			want := txn.Half{UniqKey: m.UniqKey, Broker: m.Queue.Broker, TransactionID: m.UniqKey, FromCheck: true}
-			if diff := cmp.Diff(want, got.half, cmpopts.IgnoreFields(txn.Half{}, "CommitLogOffset", "QueueOffset")); diff != "" {
+			if diff := cmp.Diff(want, got.half, cmpopts.IgnoreFields(txn.Half{}, "CommitLogOffset", "QueueOffset", "StoredAt")); diff != "" {
 				t.Errorf("half message (-want +got):\n%s", diff)
+			}
+			if at := got.half.StoredAt; at.Before(began) || at.After(began.Add(time.Minute)) { // copies keep it
+				t.Errorf("stored at %s, by the copy; it was sent after %s", at, began)
 			}
 			if got.half.CommitLogOffset <= sent[n].CommitLogOffset || got.half.QueueOffset <= sent[n].QueueOffset {
 				t.Errorf("the copy is at %d, %d, the half message at %d, %d: want it behind", got.half.CommitLogOffset, got.half.QueueOffset,
