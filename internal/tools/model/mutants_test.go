@@ -82,7 +82,9 @@ func processes(change func(db producers.Database) producers.Database) mutant {
 
 func breaks(what func(b *database.Broken)) mutant {
 	return func(m *model, s *database.Store, c *broker.Client) parts {
-		what(m.database.Break())
+		if m.started == 1 { // later ones start while the others read it
+			what(m.database.Break())
+		}
 		return parts{store: s, broker: c}
 	}
 }
