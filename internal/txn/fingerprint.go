@@ -52,7 +52,7 @@ func (r *Request) withTag(tag string) Fingerprint {
 	scratch := fingerprintScratch.Get().(*canonical) //nolint:forcetypeassert // the pool holds nothing else
 	defer scratch.free()
 	b := slices.Grow(scratch.out[:0], len(r.Payload)+len(r.SelectorArg)+len(r.LocalArg)+512)
-	b = r.appendFields(b, scratch.value, tag, presentJSON(r.SelectorArg), presentJSON(r.LocalArg))
+	b = r.appendFields(b, scratch, tag, presentJSON(r.SelectorArg), presentJSON(r.LocalArg))
 	value := sha256.Sum256(b)
 	scratch.out = b
 	return value[:fingerprintLength]
@@ -67,12 +67,12 @@ func presentJSON(raw json.RawMessage) json.RawMessage {
 }
 
 // appendFields appends everything that identifies a request. It must not change, because rows have what came of it.
-func (r *Request) appendFields(b []byte, appendJSON func(b, raw []byte) []byte, tag string, selectorArg, localArg []byte) []byte {
+func (r *Request) appendFields(b []byte, c *canonical, tag string, selectorArg, localArg []byte) []byte {
 	b = appendField(b, r.Kind)
 	b = appendField(b, r.ShardKey)
-	b = appendJSON(b, r.Payload)
-	b = appendJSON(b, selectorArg)
-	b = appendJSON(b, localArg)
+	b = c.value(b, r.Payload)
+	b = c.value(b, selectorArg)
+	b = c.value(b, localArg)
 	b = appendField(b, tag)
 	b = appendField(b, strconv.Itoa(len(r.Keys)))
 	for _, key := range r.Keys {

@@ -230,9 +230,6 @@ func (o *Outbox) Send(ctx context.Context, claims []txn.Claim) map[string]bool {
 // mark writes delivered marks before more is claimed: in a large backlog, the leases would end before marks that were
 // written later.
 func (o *Outbox) mark(ctx context.Context, sent []txn.Claim) {
-	if len(sent) == 0 {
-		return
-	}
 	var ids []string
 	now := time.Now()
 	for _, c := range sent {

@@ -91,13 +91,12 @@ func (r *relay) sweep(isOpen func(txn.Group) bool) (swept []txn.Claim) {
 }
 
 // close removes all rows, and lets none in any more.
-func (r *relay) close() []txn.Claim {
-	all := r.sweep(func(txn.Group) bool { return false })
+func (r *relay) close() (all []txn.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	for name := range r.groups { // what came in between
-		all = append(all, r.cut(name, relayCount)...)
+	for name := range r.groups {
+		all = append(all, r.cut(name, len(r.groups[name]))...)
 	}
 	return all
 }

@@ -99,6 +99,8 @@ const groups = `WITH RECURSIVE pairs AS (
 const (
 	held  = `delivery IN ('pending', '` + producers.Delivery + `')`
 	until = `coalesce(lease_until, decided_at + @lease::interval)`
+	// counted: the first holder of a tracked row counts as a claim.
+	counted = `attempts = CASE delivery WHEN '` + producers.Delivery + `' THEN 1 ELSE attempts END`
 )
 
 // The statements of a lease's holder. Each of them does nothing when the lease was lost.
@@ -106,9 +108,9 @@ const (
 	renew = `UPDATE txsvc.transactions SET delivery = 'pending', lease_until = clock_timestamp() + $3::interval
 		WHERE id = $1 AND lease_epoch = $2 AND ` + held + ` AND coalesce(lease_until, decided_at + $3::interval) > clock_timestamp()`
 
-	deferRow = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = CASE delivery WHEN 'tracked' THEN 1 ELSE attempts END, lease_until = clock_timestamp() + $3::interval,
+	deferRow = `UPDATE txsvc.transactions SET delivery = 'pending', ` + counted + `, lease_until = clock_timestamp() + $3::interval,
 			last_error = nullif($4, '')
-		WHERE id = $1 AND lease_epoch = $2 AND ` + held + ``
+		WHERE id = $1 AND lease_epoch = $2 AND ` + held
 
 	// giveBack is deferRow for many rows. A claim with which certainly nothing was sent does not count. The condition
 	// on delivery has a form that no index is for, so that rows are found by their ids; see rows.
@@ -117,7 +119,7 @@ const (
 		FROM unnest($1::text[], $2::bigint[]) AS l (id, epoch)
 		WHERE t.id = l.id AND t.lease_epoch = l.epoch AND t.delivery || '' IN ('pending', '` + producers.Delivery + `')`
 
-	park = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = CASE delivery WHEN 'tracked' THEN 1 ELSE attempts END, lease_until = 'infinity', last_error = $3
+	park = `UPDATE txsvc.transactions SET delivery = 'pending', ` + counted + `, lease_until = 'infinity', last_error = $3
 		WHERE id = $1 AND lease_epoch = $2 AND ` + held
 
 	reroute = `UPDATE txsvc.transactions

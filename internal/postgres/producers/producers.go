@@ -184,8 +184,8 @@ func (s *Producers) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if began := s.began(); since.Before(began) {
-		since = began
+	if since.Before(s.first) {
+		since = s.first
 	}
 	w := s.snapshot() // what is not committed yet is not before this watermark
 	to, all := fromMicros(w.now), int64(0)

@@ -29,15 +29,17 @@ const (
 	last = `SELECT visible_before FROM txsvc.producers WHERE prefix = $1`
 
 	// handOverSince is handOver for the tracked rows of a process that began from one time to another.
-	handOverSince = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = 1, lease_until = decided_at + $4::interval
-		WHERE id IN (SELECT id FROM txsvc.transactions WHERE created_at >= $2 AND created_at < $3 AND delivery = 'tracked' AND left(uniq_key, 20) = $1
-			LIMIT 5000 FOR UPDATE) AND delivery = 'tracked'`
+	handOverSince = makePending + `id IN (SELECT id FROM txsvc.transactions
+			WHERE created_at >= $3 AND created_at < $4 AND delivery = 'tracked' AND left(uniq_key, 20) = $1 LIMIT 5000 FOR UPDATE)`
 
 	logVisible = `INSERT INTO txsvc.visible (producer, before, times) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 
-	// handOver lets rows say by themselves that their message is pending: who claims them has to find out what was sent.
-	handOver = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = 1, lease_until = decided_at + $2::interval
-		WHERE id = ANY ($1) AND delivery = 'tracked'`
+	// makePending lets tracked rows say by themselves that their message is pending: who claims them has to find out what was sent.
+	// $2 is the lease.
+	makePending = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = 1, lease_until = decided_at + $2::interval
+		WHERE delivery = '` + Delivery + `' AND `
+
+	handOver = makePending + `id = ANY ($1)`
 
 	// forget keeps processes whose rows are to be adopted: without the process they would say that they are visible.
 	forget = `DELETE FROM txsvc.producers p WHERE seen_at < clock_timestamp() - $2::interval AND prefix <> $1
@@ -55,9 +57,7 @@ const (
 	silent = `SELECT prefix FROM txsvc.producers WHERE visible_before < ceiling AND seen_at < clock_timestamp() - $1::interval`
 
 	// adopt is handOver for the rest of a process. A row on which somebody works is left for the next time.
-	adopt = `UPDATE txsvc.transactions SET delivery = 'pending', attempts = 1, lease_until = decided_at + $2::interval
-		WHERE id IN (SELECT t.id FROM txsvc.producers p JOIN txsvc.transactions t ON t.created_at >= p.visible_before AND t.created_at < p.ceiling
+	adopt = makePending + `id IN (SELECT t.id FROM txsvc.producers p JOIN txsvc.transactions t ON t.created_at >= p.visible_before AND t.created_at < p.ceiling
 			WHERE p.prefix = $1 AND t.delivery = 'tracked' AND left(t.uniq_key, 20) = $1 AND t.decided_at < clock_timestamp() - $2::interval
-			LIMIT 1000 FOR UPDATE OF t SKIP LOCKED)
-		AND delivery = 'tracked'`
+			LIMIT 1000 FOR UPDATE OF t SKIP LOCKED)`
 )

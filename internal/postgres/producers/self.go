@@ -184,9 +184,6 @@ func (s *Self) VisibleAt(id string) time.Time {
 	return time.Time{}
 }
 
-// began returns when the process began: no row of it is older.
-func (s *Self) began() time.Time { return s.first }
-
 // oldest returns when the oldest attempt under way began, or the present.
 func (s *Self) oldest() int64 {
 	s.mu.Lock()

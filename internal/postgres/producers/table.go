@@ -78,7 +78,7 @@ func (t table) Last(ctx context.Context, prefix string) (at time.Time, err error
 func (t table) HandOverSince(ctx context.Context, prefix string, from, to time.Time) (int64, error) {
 	ctx, cancel := t.db.Bounded(ctx)
 	defer cancel()
-	tag, err := t.db.Exec(ctx, handOverSince, prefix, from, to, t.db.Timing().Lease())
+	tag, err := t.db.Exec(ctx, handOverSince, prefix, t.db.Timing().Lease(), from, to)
 	if err != nil {
 		return 0, fmt.Errorf("handing over the rows since the last watermark: %w", err)
 	}

@@ -31,7 +31,7 @@ func (s *Table) Decide(ctx context.Context, m txn.Message, h txn.Half) (txn.Reso
 		}
 	}
 	t, err = s.putFence(ctx, m, h)
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" { // lock_not_available
+	if isLocked(err) {
 		return txn.ResolutionUndecided, nil, nil
 	}
 	if err != nil {
@@ -72,6 +72,11 @@ func (s *Table) IsHeld(ctx context.Context, id string) bool {
 	defer conn.Release()
 	err = conn.SendBatch(ctx, batch).Close()
 	s.db.EndTransaction(context.WithoutCancel(ctx), conn.Conn())
+	return isLocked(err)
+}
+
+// isLocked says that the id's key is held by a transaction that is not over.
+func isLocked(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pgErr.Code == "55P03" // lock_not_available
 }
